@@ -1,0 +1,5 @@
+"""Penstock: a rate-limit server for Envoy."""
+
+from importlib.metadata import version
+
+__version__ = version("penstock")

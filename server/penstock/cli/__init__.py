@@ -1,0 +1,43 @@
+"""The command `penstock`: one file for each group of commands."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from penstock import __version__
+from penstock.cli import check, config, serve
+from penstock.errors import PenstockError
+
+EXIT_ERROR: Final = 2
+
+EXAMPLES: Final = """\
+examples:
+  penstock serve --config rules.yaml
+  penstock serve --config rules/ --store sqlite:////var/lib/penstock/buckets.db
+  penstock check --domain example user=bob
+  penstock check --domain example --repeat 10 user=bob path=/search
+  penstock config check rules/
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit codes: 0 done, 1 the answer is no, 2 it could not be done."""
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="A rate-limit server for Envoy.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for group in (serve, check, config):
+        group.add_commands(commands)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except PenstockError as exc:
+        print(f"penstock: error: {exc}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_ERROR

@@ -1,0 +1,51 @@
+"""`penstock config`: looks at rules files without a server."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from penstock.config.print_rules import rule_lines
+from penstock.config.problems import RulesError
+from penstock.config.rules import RulesSource
+from penstock.config.settings import add_flags, read_settings
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    group = commands.add_parser("config", help="look at rules files", description="Rules files.")
+    parser = group.add_subparsers(metavar="COMMAND", required=True).add_parser(
+        "check",
+        help="tell every error of every file",
+        description="Load rules as the server would, and tell every error of every file. "
+        "Exit code: 0 usable, 1 not.",
+        epilog="example:\n  penstock config check --print rules/",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("path", metavar="PATH", type=Path, help="a file, or a directory of them")
+    parser.add_argument(
+        "--print", action="store_true", help="show the effective rules, a line each"
+    )
+    add_flags(parser, ("merge_domain_config", "runtime_ignoredotfiles"))
+    parser.set_defaults(run=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments, os.environ)
+    source = RulesSource(
+        arguments.path, settings.runtime_ignoredotfiles, settings.merge_domain_config
+    )
+    try:
+        loaded = source.load()
+    except RulesError as exc:
+        print(exc, file=sys.stderr)
+        print(f"{len(exc.errors)} errors: these rules can't be used", file=sys.stderr)
+        return 1
+    for warning in loaded.warnings:
+        print(f"{warning} (warning)", file=sys.stderr)
+    if arguments.print:
+        for line in rule_lines(loaded.rules):
+            print(line)
+    else:
+        print(f"{arguments.path}: rules of {len(loaded.rules)} domains, no errors")
+    return 0

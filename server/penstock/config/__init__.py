@@ -1,0 +1,1 @@
+"""What the operator writes: settings, and rules files."""

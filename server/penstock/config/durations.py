@@ -1,0 +1,28 @@
+"""Durations as people write them: 90s, 1h30m, 250ms."""
+
+import re
+from typing import Final
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
+_WHOLE: Final = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
+
+FORM: Final = "a number with ms, s, m, h or d, such as 90s or 1h30m"
+
+
+def parse_duration_ms(text: str) -> int:
+    """Read a duration; ValueError if it is none."""
+    if text == "0":
+        return 0
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError(f"'{text}' is no duration: write {FORM}")
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+
+
+def format_duration(duration_ms: int) -> str:
+    """Write a duration in the form that `parse_duration_ms` reads."""
+    text = ""
+    for unit in ("h", "m", "s", "ms"):
+        count, duration_ms = divmod(duration_ms, _UNITS_MS[unit])
+        text += f"{count}{unit}" if count else ""
+    return text or "0"

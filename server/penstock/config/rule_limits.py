@@ -1,0 +1,130 @@
+"""The `rate_limit` and `rate_limits` of a descriptor."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import yaml
+
+from penstock.config.durations import parse_duration_ms
+from penstock.config.yaml_nodes import YamlFile, is_null
+from penstock.core.limits import UINT32_MAX, Limit, Unit
+from penstock.core.rules import OnExceed
+
+LIMIT_KEYS: Final = frozenset(
+    {"unit", "period", "requests_per_unit", "burst", "unlimited", "name", "replaces", "on_exceed"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLimits:
+    """What a descriptor's limits come to; none at all means unlimited."""
+
+    limits: tuple[Limit, ...] = ()
+    replaces: frozenset[str] = frozenset()
+    on_exceed: dict[str, OnExceed] = field(default_factory=dict)
+
+
+def read_one(file: YamlFile, node: yaml.Node) -> RuleLimits:
+    """Read `rate_limit`."""
+    fields = file.fields(node, "rate_limit")
+    if file.flag(fields.get("unlimited"), "unlimited"):
+        if _unit(file.text(fields.get("unit"), "unit")) is not None:
+            file.error(fields["unit"], "should not specify rate limit unit when unlimited")
+        return RuleLimits(replaces=_replaces(file, fields))
+    return _read_limit(file, node, fields)
+
+
+def read_list(file: YamlFile, node: yaml.Node) -> RuleLimits:
+    """Read `rate_limits`: named limits on one descriptor, kept in one composite item."""
+    limits: list[Limit] = []
+    replaces = frozenset[str]()
+    on_exceed: dict[str, OnExceed] = {}
+    elements = file.elements(node, "rate_limits")
+    if not elements:
+        file.error(node, "rate_limits must list at least one limit")
+    for element in elements:
+        fields = file.fields(element, "rate_limits")
+        name = file.text(fields.get("name"), "name")
+        if not name:
+            file.error(element, "every limit of rate_limits needs a name")
+        elif any(limit.name == name for limit in limits):
+            file.error(fields["name"], f"duplicate limit name '{name}' in rate_limits")
+        if not is_null(fields.get("unlimited")):
+            file.error(fields["unlimited"], "a limit of rate_limits can't be unlimited")
+        one = _read_limit(file, element, fields)
+        limits += one.limits
+        replaces |= one.replaces
+        on_exceed |= one.on_exceed
+    return RuleLimits(tuple(limits), replaces, on_exceed)
+
+
+def _read_limit(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -> RuleLimits:
+    name = file.text(fields.get("name"), "name")
+    period_ms = _period_ms(file, node, fields)
+    tokens: int | None = 0
+    if not is_null(fields.get("requests_per_unit")):
+        tokens = file.count(fields["requests_per_unit"], "requests_per_unit", 0, UINT32_MAX)
+    burst = None
+    if not is_null(fields.get("burst")):
+        burst = file.count(fields["burst"], "burst", 1, UINT32_MAX)
+        if tokens == 0:
+            file.error(
+                fields["burst"], "burst needs requests_per_unit above 0: it would never refill"
+            )
+    replaces = _replaces(file, fields)
+    on_exceed = _on_exceed(file, fields)
+    if tokens is None or period_ms is None:
+        return RuleLimits()
+    limit = Limit.per(tokens, period_ms, name=name, burst=burst)
+    return RuleLimits((limit,), replaces, {} if on_exceed is None else {name: on_exceed})
+
+
+def _period_ms(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -> int | None:
+    written = file.text(fields.get("unit"), "unit")
+    if is_null(fields.get("period")):
+        unit = _unit(written)
+        if unit is None:
+            file.error(fields.get("unit", node), f"invalid rate limit unit '{written}'")
+            return None
+        return unit.value
+    if written:
+        file.error(fields["period"], "give a unit or a period, not both")
+    try:
+        period_ms = parse_duration_ms(file.text(fields["period"], "period"))
+    except ValueError as exc:
+        file.error(fields["period"], f"invalid rate limit period: {exc}")
+        return None
+    if period_ms == 0:
+        file.error(fields["period"], "invalid rate limit period: it must be above 0")
+        return None
+    return period_ms
+
+
+def _unit(written: str) -> Unit | None:
+    unit = Unit.__members__.get(written.upper())
+    return None if unit is Unit.UNKNOWN else unit
+
+
+def _replaces(file: YamlFile, fields: dict[str, yaml.Node]) -> frozenset[str]:
+    own = file.text(fields.get("name"), "name")
+    names = set()
+    for element in file.elements(fields.get("replaces"), "replaces"):
+        name = file.text(file.fields(element, "replaces").get("name"), "name")
+        if not name:
+            file.error(element, "should not have an empty replaces entry")
+        elif name == own:
+            file.error(element, "replaces should not contain name of same descriptor")
+        names.add(name)
+    return frozenset(names)
+
+
+def _on_exceed(file: YamlFile, fields: dict[str, yaml.Node]) -> OnExceed | None:
+    node = fields.get("on_exceed")
+    if is_null(node):
+        return None
+    written = file.text(node, "on_exceed")
+    try:
+        return OnExceed(written)
+    except ValueError:
+        file.error(node, f"invalid on_exceed '{written}': it is reject or debt")
+        return None

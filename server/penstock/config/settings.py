@@ -1,0 +1,211 @@
+"""Settings, each declared once: flags, environment names and the docs derive from here.
+
+A flag goes before the environment, and that before the default. Nothing reads either later.
+"""
+
+import argparse
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.config.durations import format_duration, parse_duration_ms
+from penstock.errors import ConfigError
+
+
+def _bool(text: str) -> bool:
+    match text.lower():
+        case "1" | "t" | "true" | "yes" | "on":
+            return True
+        case "0" | "f" | "false" | "no" | "off":
+            return False
+    raise ValueError(f"'{text}' is neither true nor false")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise ValueError(f"'{text}' is no port: write a number from 0 to 65535")
+    return int(text)
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        for choice in choices:
+            if text.lower() == choice:
+                return choice
+        raise ValueError(f"'{text}' is not one of {', '.join(choices)}")
+
+    return parse
+
+
+def _text(text: str) -> str:
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a setting is written."""
+
+    parse: Callable[[str], Any]
+    shown: str
+
+
+ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the reference server's default: Envoy is elsewhere
+
+TEXT: Final = Kind(_text, "TEXT")
+BOOL: Final = Kind(_bool, "BOOL")
+PORT: Final = Kind(_port, "PORT")
+DURATION: Final = Kind(parse_duration_ms, "DURATION")
+UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
+LEVEL: Final = Kind(_one_of("debug", "info", "warn", "error"), "debug|info|warn|error")
+
+
+def _setting(env: str, kind: Kind, default: Any, doc: str) -> Any:
+    return field(default=default, metadata={"env": env, "kind": kind, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    config: str = _setting(
+        "PENSTOCK_CONFIG", TEXT, "", "rules file, or directory of them (default: from RUNTIME_*)"
+    )
+    store: str = _setting(
+        "PENSTOCK_STORE", TEXT, "sqlite:///penstock.db", "where buckets are kept: a store URL"
+    )
+    grpc_host: str = _setting(
+        "GRPC_HOST", TEXT, ANY_IPV4, "address to listen on; `::` is all of IPv4 and IPv6"
+    )
+    grpc_port: int = _setting("GRPC_PORT", PORT, 8081, "port to listen on; 0 picks a free one")
+    grpc_uds: str = _setting(
+        "GRPC_UDS", TEXT, "", "unix socket to listen on, instead of host and port"
+    )
+    grpc_max_connection_age: int = _setting(
+        "GRPC_MAX_CONNECTION_AGE", DURATION, 86_400_000, "when clients are asked to connect anew"
+    )
+    grpc_max_connection_age_grace: int = _setting(
+        "GRPC_MAX_CONNECTION_AGE_GRACE", DURATION, 3_600_000, "how long calls may outlive that"
+    )
+    drain_timeout: int = _setting(
+        "PENSTOCK_DRAIN_TIMEOUT", DURATION, 20_000, "on SIGTERM: how long clients have to move away"
+    )
+    runtime_root: str = _setting("RUNTIME_ROOT", TEXT, "", "rules directory, first part")
+    runtime_subdirectory: str = _setting(
+        "RUNTIME_SUBDIRECTORY", TEXT, "", "rules directory, second part"
+    )
+    runtime_appdirectory: str = _setting(
+        "RUNTIME_APPDIRECTORY", TEXT, "config", "rules directory, third part"
+    )
+    runtime_ignoredotfiles: bool = _setting(
+        "RUNTIME_IGNOREDOTFILES", BOOL, True, "skip names that begin with a dot, as ConfigMaps need"
+    )
+    merge_domain_config: bool = _setting(
+        "MERGE_DOMAIN_CONFIG", BOOL, False, "let a domain span several files"
+    )
+    force_start_without_initial_config: bool = _setting(
+        "FORCE_START_WITHOUT_INITIAL_CONFIG",
+        BOOL,
+        False,
+        "start, not serving, when the rules can't be used",
+    )
+    shadow_mode: bool = _setting("SHADOW_MODE", BOOL, False, "answer OK whatever the statuses say")
+    quota_mode: bool = _setting("QUOTA_MODE", BOOL, False, "treat every limit as a quota")
+    charge_denied: bool = _setting(
+        "PENSTOCK_CHARGE_DENIED",
+        BOOL,
+        False,
+        "let denied requests use up tokens, as the reference does",
+    )
+    on_unavailable: str = _setting(
+        "PENSTOCK_ON_UNAVAILABLE",
+        UNAVAILABLE,
+        "error",
+        "the answer while the store fails; error: UNAVAILABLE",
+    )
+    limit_response_headers_enabled: bool = _setting(
+        "LIMIT_RESPONSE_HEADERS_ENABLED",
+        BOOL,
+        False,
+        "add RateLimit-* headers, and retry-after on denial",
+    )
+    limit_limit_header: str = _setting("LIMIT_LIMIT_HEADER", TEXT, "RateLimit-Limit", "its name")
+    limit_remaining_header: str = _setting(
+        "LIMIT_REMAINING_HEADER", TEXT, "RateLimit-Remaining", "its name"
+    )
+    limit_reset_header: str = _setting("LIMIT_RESET_HEADER", TEXT, "RateLimit-Reset", "its name")
+    response_dynamic_metadata: bool = _setting(
+        "RESPONSE_DYNAMIC_METADATA",
+        BOOL,
+        False,
+        "add the request and the rules' metadata to the answer",
+    )
+    log_level: str = _setting("LOG_LEVEL", LEVEL, "info", "least severe messages to log")
+
+    def rules_path(self) -> Path:
+        """The rules' place; ConfigError if nothing says it."""
+        if self.config:
+            return Path(self.config)
+        if self.runtime_root:
+            return Path(self.runtime_root, self.runtime_subdirectory, self.runtime_appdirectory)
+        raise ConfigError("no rules: give --config FILE_OR_DIRECTORY, or set RUNTIME_ROOT")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A setting as its docs need it."""
+
+    name: str
+    env: str
+    kind: Kind
+    default: Any
+    doc: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def default_text(self) -> str:
+        if self.kind is BOOL:
+            return "true" if self.default else "false"
+        return format_duration(self.default) if self.kind is DURATION else str(self.default)
+
+
+DECLARED: Final = tuple(
+    Declared(f.name, f.metadata["env"], f.metadata["kind"], f.default, f.metadata["doc"])
+    for f in fields(Settings)
+)
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
+    """Give a parser flags for all settings, or some. One of true or false may stand alone."""
+    for setting in DECLARED:
+        if names is not None and setting.name not in names:
+            continue
+        alone: dict[str, Any] = {"nargs": "?", "const": "true"} if setting.kind is BOOL else {}
+        shown = f" (default: {setting.default_text})" if setting.default_text else ""
+        parser.add_argument(
+            setting.flag,
+            metavar=setting.kind.shown,
+            default=None,
+            help=f"{setting.doc} [{setting.env}]{shown}".replace("%", "%%"),
+            **alone,
+        )
+
+
+def read_settings(flags: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
+    """Put flags and environment together; ConfigError names what can't be read."""
+    values = {}
+    for setting in DECLARED:
+        flag, variable = getattr(flags, setting.name, None), environ.get(setting.env)
+        if flag is not None:
+            values[setting.name] = _parse(setting, setting.flag, flag)
+        elif variable:
+            values[setting.name] = _parse(setting, setting.env, variable)
+    return Settings(**values)
+
+
+def _parse(setting: Declared, where: str, text: str) -> Any:
+    try:
+        return setting.kind.parse(text)
+    except ValueError as exc:
+        raise ConfigError(f"{where}: {exc}") from exc

@@ -1,0 +1,113 @@
+"""YAML as nodes that know their line, and checked readings of scalars.
+
+Scalars are read as the field wants them, not as YAML guesses: `value: 404` is the text "404".
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import yaml
+
+from penstock.config.problems import Problem, Problems
+
+_Loader: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BOOL: Final = "tag:yaml.org,2002:bool"
+_INT: Final = "tag:yaml.org,2002:int"
+_NULL: Final = "tag:yaml.org,2002:null"
+_STR: Final = "tag:yaml.org,2002:str"
+
+
+class YamlFile:
+    """One file being read. What is wrong goes to `problems`, and reading goes on."""
+
+    def __init__(self, name: str, problems: Problems) -> None:
+        self.name = name
+        self._problems = problems
+
+    def compose(self, text: str) -> yaml.Node | None:
+        try:
+            return cast("yaml.Node | None", yaml.compose(text, Loader=_Loader))
+        except yaml.MarkedYAMLError as exc:
+            mark = exc.problem_mark or exc.context_mark
+            line = mark.line + 1 if mark else 0
+            self._add(line, f"error loading config file: {exc.problem or exc.context}")
+        except yaml.YAMLError as exc:
+            self._add(0, f"error loading config file: {exc}")
+        return None
+
+    def error(self, node: yaml.Node | None, text: str) -> None:
+        self._add(1 if node is None else node.start_mark.line + 1, text)
+
+    def warn(self, node: yaml.Node, text: str) -> None:
+        self._problems.warnings.append(Problem(self.name, node.start_mark.line + 1, text))
+
+    def _add(self, line: int, text: str) -> None:
+        self._problems.errors.append(Problem(self.name, line, text))
+
+    def fields(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
+        """The pairs of a map whose keys are already checked."""
+        if is_null(node):
+            return {}
+        if not isinstance(node, yaml.MappingNode):
+            self.error(node, f"error loading config file: {what} must be a map")
+            return {}
+        return {key.value: value for key, value in pairs(node)}
+
+    def elements(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
+        if is_null(node):
+            return []
+        if not isinstance(node, yaml.SequenceNode):
+            self.error(node, f"error loading config file: {what} must be a list")
+            return []
+        return [element for element in node.value if isinstance(element, yaml.MappingNode)]
+
+    def text(self, node: yaml.Node | None, what: str) -> str:
+        if is_null(node):
+            return ""
+        if not isinstance(node, yaml.ScalarNode):
+            self.error(node, f"error loading config file: {what} must be a text")
+            return ""
+        return cast("str", node.value)
+
+    def flag(self, node: yaml.Node | None, what: str) -> bool:
+        if is_null(node):
+            return False
+        if node is None or node.tag != _BOOL:
+            self.error(node, f"error loading config file: {what} must be true or false")
+            return False
+        return bool(yaml.constructor.SafeConstructor.bool_values[node.value.lower()])
+
+    def count(self, node: yaml.Node | None, what: str, least: int, most: int) -> int | None:
+        """Read a whole number; None, with an error, if it is none within the bounds."""
+        value = None
+        if isinstance(node, yaml.ScalarNode) and node.tag == _INT:
+            value = int(yaml.constructor.SafeConstructor().construct_yaml_int(node))
+        if value is None or not least <= value <= most:
+            found = getattr(node, "value", None)
+            shown = f"'{found}'" if isinstance(found, str) else "that"
+            self.error(
+                node,
+                f"error loading config file: {what} must be a whole number "
+                f"from {least} to {most}, not {shown}",
+            )
+            return None
+        return value
+
+
+def is_null(node: yaml.Node | None) -> bool:
+    return node is None or node.tag == _NULL
+
+
+def is_text(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == _STR
+
+
+def pairs(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """The pairs of a map, those merged with `<<` included."""
+    yaml.constructor.SafeConstructor().flatten_mapping(node)
+    yield from node.value
+
+
+def construct(node: yaml.Node) -> Any:
+    """The plain value of a node; yaml.YAMLError if it has none."""
+    return yaml.constructor.SafeConstructor().construct_document(node)

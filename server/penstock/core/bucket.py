@@ -1,0 +1,109 @@
+"""Bucket arithmetic, in integers: millitokens, and milliseconds since the epoch.
+
+The law of this file: credit is a difference of two floors of absolute time, so it telescopes.
+However often a bucket is settled, and whatever other limits share its timestamp, it gains exactly
+what its rate gives over the whole time.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.limits import Limit
+
+NEVER: Final = 2**63 - 1
+"""A moment that does not come. It fits the signed 64 bits that stores keep."""
+
+IDLE_MS: Final = 60_000
+"""How long a full item is kept: longer than clocks that share a store may differ."""
+
+
+def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
+    """What the limit refills between two moments; nothing if the clock went backwards."""
+    if now_ms <= refilled_ms:
+        return 0
+    refill, period_ms = limit.refill, limit.period_ms
+    return now_ms * refill // period_ms - refilled_ms * refill // period_ms
+
+
+def wait_ms(limit: Limit, balance: int, amount: int, now_ms: int) -> int | None:
+    """How long until `amount` fits a bucket that holds `balance` now; None if it never does."""
+    missing = amount - balance
+    if missing <= 0:
+        return 0
+    refill, period_ms = limit.refill, limit.period_ms
+    if amount > limit.burst or refill == 0:
+        return None
+    # The smallest t with floor(t * refill / period) >= target is ceil(target * period / refill).
+    target = now_ms * refill // period_ms + missing
+    return -(-target * period_ms // refill) - now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The state of one limit: its balance when last settled (negative is debt), and all it gave."""
+
+    limit: Limit
+    tokens: int
+    consumed: int
+
+    def balance(self, refilled_ms: int, now_ms: int) -> int:
+        tokens = self.tokens + credit(self.limit, refilled_ms, now_ms)
+        burst = self.limit.burst
+        return tokens if tokens < burst else burst
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A composite item: all buckets of one entity and resource, refilled together."""
+
+    refilled_ms: int
+    buckets: tuple[Bucket, ...]
+
+    def stale_at_ms(self) -> int:
+        """When the item may be forgotten: full again, and idle."""
+        return min(self.full_at_ms() + IDLE_MS, NEVER)
+
+    def full_at_ms(self) -> int:
+        """When every bucket is full again: a new item would say the same from then on."""
+        latest = self.refilled_ms
+        for bucket in self.buckets:
+            limit = bucket.limit
+            wait = wait_ms(limit, bucket.tokens, limit.burst, self.refilled_ms)
+            if wait is None:
+                return NEVER
+            latest = max(latest, self.refilled_ms + wait)
+        return latest
+
+    def reset(self, now_ms: int) -> "Item":
+        """Give every bucket its burst back. What was consumed stays on record."""
+        return Item(
+            max(self.refilled_ms, now_ms),
+            tuple(Bucket(b.limit, b.limit.burst, b.consumed) for b in self.buckets),
+        )
+
+
+def settle(item: Item | None, limits: tuple[Limit, ...], now_ms: int) -> Item:
+    """Bring an item to `now` and to the policy in force.
+
+    Credit up to now is the old policy's. Then: never more than the new burst, a limit that is new
+    starts full, one that is gone is dropped.
+    """
+    if item is None:
+        return Item(now_ms, tuple(Bucket(limit, limit.burst, 0) for limit in limits))
+    rf = item.refilled_ms
+    old = item.buckets
+    if len(old) == len(limits) and all(
+        b.limit.name == n.name for b, n in zip(old, limits, strict=True)
+    ):
+        found: list[Bucket | None] = list(old)
+    else:
+        by_name = {bucket.limit.name: bucket for bucket in old}
+        found = [by_name.get(limit.name) for limit in limits]
+    settled = []
+    for bucket, limit in zip(found, limits, strict=True):
+        if bucket is None:
+            settled.append(Bucket(limit, limit.burst, 0))
+        else:
+            balance = bucket.balance(rf, now_ms)
+            settled.append(Bucket(limit, min(balance, limit.burst), bucket.consumed))
+    return Item(now_ms if now_ms > rf else rf, tuple(settled))

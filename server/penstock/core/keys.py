@@ -1,0 +1,41 @@
+"""Where a rule's buckets live: a key made from the domain and the descriptor's entries.
+
+Clients choose the values, so a key is escaped (one key, one list of entries) and of bounded size.
+"""
+
+import re
+from hashlib import sha256
+from typing import Final
+
+from penstock.core.rules import Entries
+from penstock.core.take import Key
+
+MAX_ENTITY: Final = 512
+"""Characters. DynamoDB takes 2,048 bytes in a key, and a character may be four."""
+
+# Control characters too: not every store keeps a NUL in a text.
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f%,=]")
+
+
+def rule_key(domain: str, entries: Entries) -> Key:
+    """A rule's item. The `$` keeps it apart from stored resources, which can't begin with one."""
+    return Key(_entity(entries), "$domain:" + domain)
+
+
+def override_key(domain: str, entries: Entries) -> Key:
+    """An override's item, apart from the rule's: their limits have nothing in common."""
+    return Key(_entity(entries), "$override:" + domain)
+
+
+def _entity(entries: Entries) -> str:
+    entity = ",".join([f"{_escape(key)}={_escape(value)}" for key, value in entries])
+    if len(entity) <= MAX_ENTITY:
+        return entity
+    digest = sha256(entity.encode()).hexdigest()
+    return f"{entity[:64]}%%{digest}"
+
+
+def _escape(text: str) -> str:
+    if _UNSAFE.search(text) is None:
+        return text
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02x}", text)

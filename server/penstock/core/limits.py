@@ -1,0 +1,60 @@
+"""A limit: the policy that a bucket keeps."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+MILLI: Final = 1000
+"""Tokens are counted in thousandths, so that a slow refill needs no fractions."""
+
+UINT32_MAX: Final = 2**32 - 1
+"""The wire carries limits and what remains as uint32."""
+
+
+class Unit(Enum):
+    """The reference server's units. The value is the length in milliseconds."""
+
+    UNKNOWN = 0
+    SECOND = 1_000
+    MINUTE = 60_000
+    HOUR = 3_600_000
+    DAY = 86_400_000
+    WEEK = 7 * 86_400_000
+    MONTH = 30 * 86_400_000
+    YEAR = 365 * 86_400_000
+
+
+_UNIT_OF_PERIOD: Final = {unit.value: unit for unit in Unit if unit is not Unit.UNKNOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Refills `refill` each `period_ms`, holds at most `burst`. Amounts are millitokens."""
+
+    name: str
+    capacity: int
+    burst: int
+    refill: int
+    period_ms: int
+
+    @classmethod
+    def per(
+        cls, tokens: int, period_ms: int, *, name: str = "", burst: int | None = None
+    ) -> "Limit":
+        """Build a limit from whole tokens, as people write it."""
+        return cls(
+            name=name,
+            capacity=tokens * MILLI,
+            burst=(tokens if burst is None else burst) * MILLI,
+            refill=tokens * MILLI,
+            period_ms=period_ms,
+        )
+
+    @property
+    def requests_per_unit(self) -> int:
+        return self.capacity // MILLI
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that is as long as the period, UNKNOWN if none is."""
+        return _UNIT_OF_PERIOD.get(self.period_ms, Unit.UNKNOWN)

@@ -1,0 +1,30 @@
+"""What is asked: descriptors in a domain, each a list of keys and values."""
+
+from dataclasses import dataclass
+
+from penstock.core.limits import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A rate that the request brings along, in place of the configured one."""
+
+    requests_per_unit: int
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    entries: tuple[tuple[str, str], ...]
+    hits: int | None = None
+    """The descriptor's own amount, which goes before the request's."""
+    refund: bool = False
+    override: Override | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    domain: str
+    descriptors: tuple[Descriptor, ...]
+    hits: int = 0
+    """The amount for descriptors that bring none; 0 means 1."""

@@ -1,0 +1,115 @@
+"""The descriptor tree of a domain: the reference server's matching.
+
+Entry by entry: the exact value, then wildcards in file order, then the bare key. There is no way
+back, and a rule applies only to descriptors that end at its depth.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from penstock.core.limits import Limit
+from penstock.core.wildcards import Wildcards
+
+Entries = tuple[tuple[str, str], ...]
+
+
+class OnExceed(Enum):
+    """What becomes of an amount that does not fit."""
+
+    REJECT = "reject"
+    DEBT = "debt"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A node that carries limits; none at all means unlimited."""
+
+    path: str
+    """Where it stands, as the reference server writes it: `domain.key_value.key`."""
+    limits: tuple[Limit, ...]
+    replaces: frozenset[str] = frozenset()
+    shadow_mode: bool = False
+    quota_mode: bool = False
+    on_exceed: Mapping[str, OnExceed] = field(default_factory=dict)
+    """By the limit's name, where the file says it."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A descriptor of the rules file. An empty value matches any; `*` in it matches any run."""
+
+    key: str
+    value: str = ""
+    rule: Rule | None = None
+    share_threshold: bool = False
+    detailed_metric: bool = False
+    value_to_metric: bool = False
+    children: "Children | None" = None
+
+    @property
+    def composite_key(self) -> str:
+        return f"{self.key}_{self.value}" if self.value else self.key
+
+
+class _Branch:
+    """The nodes of one level that share a key."""
+
+    __slots__ = ("bare", "exact", "wildcards")
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        nodes = tuple(nodes)
+        wild = [(node.value, node) for node in nodes if "*" in node.value]
+        self.exact = {node.value: node for node in nodes if node.value and "*" not in node.value}
+        self.wildcards = Wildcards(wild) if wild else None
+        self.bare = next((node for node in nodes if not node.value), None)
+
+
+class Children:
+    """One level of the tree."""
+
+    __slots__ = ("_branches", "nodes")
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = tuple(nodes)
+        by_key: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            by_key.setdefault(node.key, []).append(node)
+        self._branches = {key: _Branch(nodes) for key, nodes in by_key.items()}
+
+    def find(self, key: str, value: str) -> Node | None:
+        branch = self._branches.get(key)
+        if branch is None:
+            return None
+        node = branch.exact.get(value)
+        if node is None and branch.wildcards is not None:
+            node = branch.wildcards.first(value)
+        return branch.bare if node is None else node
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    name: str
+    children: Children
+
+    def match(self, entries: Entries) -> tuple[Rule, Entries] | None:
+        """Find the rule for a descriptor, and the entries that it is counted under."""
+        children: Children | None = self.children
+        node = None
+        counted = entries
+        for depth, (key, value) in enumerate(entries):
+            node = None if children is None else children.find(key, value)
+            if node is None:
+                return None
+            if node.share_threshold:
+                counted = (*counted[:depth], (key, node.value), *counted[depth + 1 :])
+            children = node.children
+        if node is None or node.rule is None:
+            return None
+        return node.rule, counted
+
+
+Rules = Mapping[str, Domain]
+"""All domains by name."""

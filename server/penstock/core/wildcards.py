@@ -1,0 +1,57 @@
+"""Values with `*` in them: which of a list of patterns is the first to match.
+
+The cost must not grow with the number of patterns, so they are found by what they begin with, or
+else end with. Only patterns that both begin and end with `*` are tried one after the other.
+"""
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def matches(pattern: str, value: str) -> bool:
+    """Match `*` with any run of characters, also an empty one. Takes linear time."""
+    head, *middle, tail = pattern.split("*")
+    if len(value) < len(head) + len(tail) or not value.startswith(head) or not value.endswith(tail):
+        return False
+    at, end = len(head), len(value) - len(tail)
+    for part in middle:
+        found = value.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+class Wildcards(Generic[T]):
+    """Patterns in order, each with what it stands for."""
+
+    __slots__ = ("_by_head", "_by_tail", "_head_sizes", "_others", "_tail_sizes")
+
+    def __init__(self, patterns: Iterable[tuple[str, T]]) -> None:
+        self._by_head: dict[str, list[tuple[int, str, T]]] = {}
+        self._by_tail: dict[str, list[tuple[int, str, T]]] = {}
+        self._others: list[tuple[int, str, T]] = []
+        for order, (pattern, target) in enumerate(patterns):
+            head, tail = pattern[: pattern.index("*")], pattern[pattern.rindex("*") + 1 :]
+            entry = (order, pattern, target)
+            if head:
+                self._by_head.setdefault(head, []).append(entry)
+            elif tail:
+                self._by_tail.setdefault(tail, []).append(entry)
+            else:
+                self._others.append(entry)
+        self._head_sizes = sorted({len(head) for head in self._by_head})
+        self._tail_sizes = sorted({len(tail) for tail in self._by_tail})
+
+    def first(self, value: str) -> T | None:
+        """Find what the first pattern that matches stands for."""
+        candidates = list(self._others)
+        for size in self._head_sizes:
+            candidates += self._by_head.get(value[:size], ())
+        for size in self._tail_sizes:
+            candidates += self._by_tail.get(value[-size:], ())
+        matching = (entry for entry in candidates if matches(entry[1], value))
+        best = min(matching, key=lambda entry: entry[0], default=None)
+        return None if best is None else best[2]

@@ -1,0 +1,24 @@
+"""What can go wrong, told apart by who has to act.
+
+An over-limit request is no error: it is a decision (`core/decision.py`).
+"""
+
+
+class PenstockError(Exception):
+    """The root. The message is for the person who can mend it."""
+
+
+class ConfigError(PenstockError):
+    """The operator's input is wrong: a flag, a variable, a store URL, a rules file."""
+
+
+class StoreError(PenstockError):
+    """The store could not answer. Never a decision: nothing is known to be over its limit."""
+
+
+class RequestError(PenstockError):
+    """The caller's request cannot be decided."""
+
+
+class InvalidRequestError(RequestError):
+    """The caller sent something no server could make sense of."""

@@ -1,0 +1,127 @@
+"""The composition root: build, serve, drain, close. The only room that knows all the others."""
+
+import asyncio
+import logging
+import signal
+import time
+from contextlib import suppress
+from typing import Final, cast
+
+from penstock import __version__
+from penstock.config.problems import RulesError
+from penstock.config.rules import LoadedRules, RulesSource
+from penstock.config.settings import Settings
+from penstock.config.watch import RulesWatcher
+from penstock.core.plan import Behaviour
+from penstock.service.headers import HeaderNames
+from penstock.service.limiter import Limiter, OnUnavailable, Options
+from penstock.store.open import open_store
+from penstock.store.port import BucketStore
+from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.rls import RateLimitService
+
+LOG: Final = logging.getLogger(__name__)
+
+
+def clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def serve(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. ConfigError if it can't start."""
+    source = RulesSource(
+        settings.rules_path(), settings.runtime_ignoredotfiles, settings.merge_domain_config
+    )
+    store = open_store(settings.store)
+    try:
+        await _Server(settings, source, store).run()
+    finally:
+        await store.close()
+
+
+class _Server:
+    def __init__(self, settings: Settings, source: RulesSource, store: BucketStore) -> None:
+        self._settings = settings
+        self._source = source
+        self._limiter = Limiter(store, _options(settings), clock_ms)
+        self._watcher = RulesWatcher(source)
+        self._grpc = GrpcServer(RateLimitService(self._limiter), _listener(settings))
+        self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signals.put_nowait, number)
+        self._load_rules()
+        address = await self._grpc.start()
+        try:
+            await self._announce()
+            LOG.info(
+                "penstock %s listens on %s, store %s", __version__, address, self._settings.store
+            )
+            following = asyncio.create_task(self._follow_rules())
+            received = await self._signals.get()
+            LOG.info("%s: draining", received.name)
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+            await self._drain(received)
+        finally:
+            await self._grpc.stop(grace_s=self._settings.drain_timeout / 1000)
+        LOG.info("stopped")
+
+    def _load_rules(self) -> None:
+        try:
+            self._use(self._watcher.load())
+        except RulesError as exc:
+            if not self._settings.force_start_without_initial_config:
+                raise
+            LOG.error("starting without rules, they can't be used:\n%s", exc)
+
+    def _use(self, loaded: LoadedRules) -> None:
+        for warning in loaded.warnings:
+            LOG.warning("%s", warning)
+        self._limiter.use(loaded.rules)
+        LOG.info("rules of %d domains loaded from %s", len(loaded.rules), self._source.path)
+
+    async def _follow_rules(self) -> None:
+        async for loaded in self._watcher.changes():
+            self._use(loaded)
+            await self._announce()
+
+    async def _announce(self) -> None:
+        """Serve from the moment there are rules."""
+        if self._limiter.ready:
+            await self._grpc.set_serving(serving=True)
+
+    async def _drain(self, received: signal.Signals) -> None:
+        """Wait for clients to move away; a person at the keyboard, or a second signal, does not."""
+        if received is signal.SIGINT:
+            return
+        draining = asyncio.create_task(self._grpc.drain(self._settings.drain_timeout / 1000))
+        hurried = asyncio.create_task(self._signals.get())
+        await asyncio.wait({draining, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        hurried.cancel()
+
+
+def _listener(settings: Settings) -> Listener:
+    return Listener(
+        host=settings.grpc_host,
+        port=settings.grpc_port,
+        uds=settings.grpc_uds,
+        max_connection_age_ms=settings.grpc_max_connection_age,
+        max_connection_age_grace_ms=settings.grpc_max_connection_age_grace,
+    )
+
+
+def _options(settings: Settings) -> Options:
+    names = HeaderNames(
+        settings.limit_limit_header, settings.limit_remaining_header, settings.limit_reset_header
+    )
+    return Options(
+        behaviour=Behaviour(settings.shadow_mode, settings.quota_mode, settings.charge_denied),
+        on_unavailable=cast("OnUnavailable", settings.on_unavailable),
+        headers=names if settings.limit_response_headers_enabled else None,
+        dynamic_metadata=settings.response_dynamic_metadata,
+    )

@@ -1,0 +1,1 @@
+"""Answers requests: uses the core on a store, and knows neither the wire nor the kind of store."""

@@ -1,0 +1,48 @@
+"""A store in this process's memory: the plain one, which the others are compared with."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from penstock.core.bucket import Item
+from penstock.core.take import Key, Take, Taken, take_all
+
+SWEEP = 2
+"""Items looked at for each take. More than one, so that sweeping outruns what takes can add."""
+
+
+class MemoryStore:
+    """Nothing awaits between reading and writing, so each call is atomic."""
+
+    def __init__(self) -> None:
+        self._items: dict[Key, Item] = {}
+        self._unswept: Iterator[Key] = iter(())
+
+    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        self._sweep(now_ms)
+        taken = take_all([self._items.get(take.key) for take in takes], takes, now_ms)
+        for take, outcome in zip(takes, taken, strict=True):
+            if outcome.item is not None:
+                self._items[take.key] = outcome.item
+        return taken
+
+    async def read(self, key: Key) -> Item | None:
+        return self._items.get(key)
+
+    async def reset(self, key: Key, now_ms: int) -> bool:
+        item = self._items.get(key)
+        if item is not None:
+            self._items[key] = item.reset(now_ms)
+        return item is not None
+
+    async def close(self) -> None:
+        pass
+
+    def _sweep(self, now_ms: int) -> None:
+        """Forget stale items: clients choose the keys, so memory must not keep them all."""
+        keys = list(islice(self._unswept, SWEEP))
+        if not keys:
+            self._unswept = iter(tuple(self._items))
+        for key in keys:
+            item = self._items.get(key)
+            if item is not None and item.stale_at_ms() <= now_ms:
+                del self._items[key]

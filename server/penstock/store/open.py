@@ -1,0 +1,40 @@
+"""Opens the store that a URL names."""
+
+from pathlib import Path
+from typing import Final, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from penstock.errors import ConfigError
+from penstock.store.memory import MemoryStore
+from penstock.store.port import BucketStore
+from penstock.store.sqlite import SqliteStore
+from penstock.store.sqlite.schema import Synchronous
+
+FORMS: Final = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db"
+
+
+def open_store(url: str) -> BucketStore:
+    """Open a store, or say what is wrong with the URL or with what it names."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    match parts.scheme:
+        case "memory":
+            if parts.netloc or parts.path or options:
+                raise ConfigError(f"store '{url}': memory: takes nothing behind it")
+            return MemoryStore()
+        case "sqlite":
+            # As in other tools: after `sqlite:///` comes the path, so an absolute one has four.
+            path = unquote(parts.path).removeprefix("/")
+            if parts.netloc or not path:
+                raise ConfigError(f"store '{url}': write sqlite:///path.db, with three slashes")
+            return SqliteStore(Path(path), _synchronous(url, options))
+    raise ConfigError(f"store '{url}': unknown kind of store; there are {FORMS}")
+
+
+def _synchronous(url: str, options: dict[str, str]) -> Synchronous:
+    value = options.pop("synchronous", "normal").upper()
+    if options:
+        raise ConfigError(f"store '{url}': unknown option '{next(iter(options))}'")
+    if value not in {"NORMAL", "FULL"}:
+        raise ConfigError(f"store '{url}': synchronous is normal or full")
+    return cast("Synchronous", value)

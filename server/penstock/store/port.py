@@ -1,0 +1,31 @@
+"""The port: what the service asks of a store. Nothing here is shaped by a kind of store."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.core.bucket import Item
+from penstock.core.take import Key, Take, Taken
+
+
+class BucketStore(Protocol):
+    """Keeps composite items. Every method raises StoreError if the store cannot answer."""
+
+    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        """Decide takes on distinct items, all or none; the answer is on record when it returns.
+
+        A caller that is cancelled has consumed all of its takes or none. If one of them must land,
+        all of it happens even so.
+        """
+        ...
+
+    async def read(self, key: Key) -> Item | None:
+        """Look at an item as it was last written."""
+        ...
+
+    async def reset(self, key: Key, now_ms: int) -> bool:
+        """Give every bucket of an item its burst back; False if there is no such item."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was begun, and let go."""
+        ...

@@ -1,0 +1,102 @@
+"""Opens the file, and makes sure it is one that this version can keep buckets in."""
+
+import sqlite3
+from pathlib import Path
+from typing import Final, Literal
+
+from penstock.errors import ConfigError
+
+Synchronous = Literal["NORMAL", "FULL"]
+
+SCHEMA_VERSION: Final = 1
+APPLICATION_ID: Final = 0x50454E53
+"""'PENS': tells a Penstock file from any other SQLite file."""
+
+MIN_SQLITE: Final = (3, 38, 0)
+"""STRICT tables came with 3.37, JSON that is always there with 3.38."""
+
+BUSY_MS: Final = 1_000
+"""How long to wait for another process that writes to the file."""
+
+# One row is one composite item. WITHOUT ROWID: the key is the tree, so a take touches one page.
+SCHEMA: Final = """
+CREATE TABLE bucket (
+    entity TEXT NOT NULL,
+    resource TEXT NOT NULL,
+    refilled_ms INTEGER NOT NULL,
+    stale_at_ms INTEGER NOT NULL,
+    buckets TEXT NOT NULL CHECK (json_valid(buckets)),
+    PRIMARY KEY (entity, resource)
+) STRICT, WITHOUT ROWID
+"""
+
+
+def open_file(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    """Open or create the file. What is wrong with it is said here, not at the first request."""
+    if sqlite3.sqlite_version_info < MIN_SQLITE:
+        needed = ".".join(map(str, MIN_SQLITE))
+        raise ConfigError(
+            f"SQLite {needed} or later is needed, Python has {sqlite3.sqlite_version}"
+        )
+    path = path.absolute()
+    if not path.parent.is_dir():
+        raise ConfigError(f"store {path}: the directory {path.parent} does not exist")
+    try:
+        # Opened on this thread, then used by the writer's alone.
+        db = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000
+        )
+    except sqlite3.Error as exc:
+        raise ConfigError(f"store {path}: cannot be opened ({exc})") from exc
+    try:
+        _prepare(db, path, synchronous)
+    except sqlite3.Error as exc:
+        db.close()
+        raise ConfigError(f"store {path}: {_explain(exc)} ({exc})") from exc
+    except ConfigError:
+        db.close()
+        raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path, synchronous: Synchronous) -> None:
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute(f"PRAGMA synchronous={synchronous}")
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        (owner,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if owner == 0 and version == 0 and tables == 0:
+            db.execute(SCHEMA)
+            db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        elif owner != APPLICATION_ID:
+            raise ConfigError(f"store {path}: a SQLite file of another program; name a new file")
+        elif version != SCHEMA_VERSION:
+            raise ConfigError(
+                f"store {path}: schema version {version}, this Penstock knows {SCHEMA_VERSION}; "
+                "run the version that wrote it, or name a new file"
+            )
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+    (finding,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if finding != "ok":
+        raise ConfigError(f"store {path}: the file is corrupt ({finding}); restore or remove it")
+
+
+def _explain(exc: sqlite3.Error) -> str:
+    return _EXPLANATIONS.get(getattr(exc, "sqlite_errorcode", -1) & 0xFF, "cannot be used")
+
+
+_EXPLANATIONS: Final = {
+    sqlite3.SQLITE_READONLY: "the file is not writable by this user",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: is the path a file that this user may write?",
+    sqlite3.SQLITE_NOTADB: "the file is not a SQLite database; restore it, or name another",
+    sqlite3.SQLITE_CORRUPT: "the file is corrupt; restore or remove it",
+    sqlite3.SQLITE_BUSY: "another process keeps the file locked",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk failed to read or write",
+}

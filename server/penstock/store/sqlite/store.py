@@ -1,0 +1,42 @@
+"""The store on a SQLite file: the port's methods as work for the writer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.core.bucket import Item
+from penstock.core.take import Key, Take, Taken, take_all
+from penstock.store.sqlite.schema import Synchronous, open_file
+from penstock.store.sqlite.writer import GroupWriter, Transaction
+
+
+class SqliteStore:
+    def __init__(self, path: Path, synchronous: Synchronous = "NORMAL") -> None:
+        self._writer = GroupWriter(open_file(path, synchronous))
+
+    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        keys = [take.key for take in takes]
+
+        def work(transaction: Transaction) -> list[Taken]:
+            taken = take_all([transaction.get(key) for key in keys], takes, now_ms)
+            for key, outcome in zip(keys, taken, strict=True):
+                if outcome.item is not None:
+                    transaction.put(key, outcome.item)
+            return taken
+
+        must_land = any(take.must_land for take in takes)
+        return await self._writer.submit(keys, work, now_ms, must_land=must_land)
+
+    async def read(self, key: Key) -> Item | None:
+        return await self._writer.submit([key], lambda transaction: transaction.get(key), 0)
+
+    async def reset(self, key: Key, now_ms: int) -> bool:
+        def work(transaction: Transaction) -> bool:
+            item = transaction.get(key)
+            if item is not None:
+                transaction.put(key, item.reset(now_ms))
+            return item is not None
+
+        return await self._writer.submit([key], work, now_ms)
+
+    async def close(self) -> None:
+        await self._writer.close()

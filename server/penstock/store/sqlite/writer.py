@@ -1,0 +1,135 @@
+"""The one writer of a process: commits whatever has queued up as one transaction.
+
+The law of this file: an answer is released only after the commit that holds it. While one commit is
+under way callers queue up, and the next takes them all. There is no timer: a lone caller is
+committed at once.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from penstock.core.bucket import Item
+from penstock.core.take import Key
+from penstock.errors import StoreError
+from penstock.store.sqlite.rows import FIRST, clean_items, read_items, write_items
+
+T = TypeVar("T")
+
+CLEAN_STEP: Final = 128
+"""Items looked at in one go: a step takes a fraction of a millisecond."""
+
+
+class Transaction:
+    """The items of one group of callers, as they were read and as they become."""
+
+    __slots__ = ("_items", "changes")
+
+    def __init__(self, items: dict[Key, Item]) -> None:
+        self._items = items
+        self.changes: dict[Key, Item] = {}
+
+    def get(self, key: Key) -> Item | None:
+        return self._items.get(key)
+
+    def put(self, key: Key, item: Item) -> None:
+        self._items[key] = self.changes[key] = item
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    keys: Sequence[Key]
+    work: Callable[[Transaction], Any]
+    now_ms: int
+    must_land: bool
+    answer: asyncio.Future[Any]
+
+    @property
+    def wanted(self) -> bool:
+        """A caller that gave up before its turn is not charged, unless the charge is owed."""
+        return self.must_land or not self.answer.cancelled()
+
+
+class GroupWriter:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
+        self._waiting: list[_Job] = []
+        self._committing: asyncio.Task[None] | None = None
+        self._cleaned_to = FIRST
+        self._uncleaned = 0
+
+    async def submit(
+        self,
+        keys: Sequence[Key],
+        work: Callable[[Transaction], T],
+        now_ms: int,
+        *,
+        must_land: bool = False,
+    ) -> T:
+        """Have `work` done on the items of `keys`, and answer once it is on record."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._waiting.append(_Job(keys, work, now_ms, must_land, answer))
+        if self._committing is None:
+            self._committing = loop.create_task(self._commit_groups())
+        return await answer
+
+    async def close(self) -> None:
+        while self._committing is not None:
+            await asyncio.wait([self._committing])
+        self._thread.shutdown()
+        self._db.close()
+
+    async def _commit_groups(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            group = [job for job in self._waiting if job.wanted]
+            self._waiting = []
+            try:
+                results = await loop.run_in_executor(self._thread, self._commit, group)
+            except sqlite3.Error as exc:
+                _fail(group, StoreError(f"the SQLite file could not be written: {exc}"), exc)
+            except Exception as exc:  # noqa: BLE001 - whatever it is, no caller may wait for ever
+                _fail(group, StoreError(f"the group of callers failed: {exc!r}"), exc)
+            else:
+                for job, result in zip(group, results, strict=True):
+                    if not job.answer.done():
+                        job.answer.set_result(result)
+            # Lets those just answered come back with their next request, to be in the next group.
+            await asyncio.sleep(0)
+        self._committing = None
+
+    def _commit(self, group: Sequence[_Job]) -> list[Any]:
+        """On the writer's thread."""
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            transaction = Transaction(read_items(db, {key for job in group for key in job.keys}))
+            results = [job.work(transaction) for job in group]
+            if transaction.changes:
+                write_items(db, transaction.changes)
+                self._clean(len(transaction.changes), max(job.now_ms for job in group))
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        return results
+
+    def _clean(self, written: int, now_ms: int) -> None:
+        """Look at two items for each one written, so that cleaning outruns what takes can add."""
+        self._uncleaned += 2 * written
+        if self._uncleaned >= CLEAN_STEP:
+            self._cleaned_to = clean_items(self._db, self._cleaned_to, self._uncleaned, now_ms)
+            self._uncleaned = 0
+
+
+def _fail(group: Iterable[_Job], error: StoreError, cause: Exception) -> None:
+    error.__cause__ = cause
+    for job in group:
+        if not job.answer.done():
+            job.answer.set_exception(error)

@@ -1,0 +1,101 @@
+"""Protobuf bytes to requests, and answers to bytes. The only importer of generated code."""
+
+from typing import Any, Final
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
+
+from penstock._proto import rls_pb2
+from penstock.core.decision import Status
+from penstock.core.limits import UINT32_MAX, Unit
+from penstock.core.request import Descriptor, Override, Request
+from penstock.errors import InvalidRequestError
+from penstock.service.headers import whole_seconds
+from penstock.service.limiter import Answer
+
+SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_name
+METHOD: Final = "ShouldRateLimit"
+
+_OK: Final = rls_pb2.RateLimitResponse.OK
+_OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
+_RATE_LIMIT: Final = rls_pb2.RateLimitResponse.RateLimit
+_WIRE_UNITS: Final[dict[Unit, Any]] = {u: _RATE_LIMIT.Unit.Value(u.name) for u in Unit}
+_UNITS: Final = {number: unit for unit, number in _WIRE_UNITS.items()}
+_OVERRIDE_UNITS: Final = ", ".join(unit.name for unit in Unit if unit is not Unit.UNKNOWN)
+
+
+def decode_request(data: bytes) -> Request:
+    """Read a RateLimitRequest; InvalidRequestError if it is none."""
+    try:
+        message = rls_pb2.RateLimitRequest.FromString(data)
+    except DecodeError as exc:
+        raise InvalidRequestError(f"not a RateLimitRequest: {exc}") from exc
+    return Request(
+        message.domain,
+        tuple([_decode_descriptor(descriptor) for descriptor in message.descriptors]),
+        message.hits_addend,
+    )
+
+
+def _decode_descriptor(message: Any) -> Descriptor:
+    entries = tuple([(entry.key, entry.value) for entry in message.entries])
+    override = None
+    if message.HasField("limit"):
+        unit = _UNITS.get(message.limit.unit, Unit.UNKNOWN)
+        if unit is Unit.UNKNOWN:
+            raise InvalidRequestError(
+                f"descriptor {dict(entries)}: its limit override has no known unit "
+                f"({message.limit.unit}); use one of {_OVERRIDE_UNITS}"
+            )
+        override = Override(message.limit.requests_per_unit, unit)
+    hits = message.hits_addend.value if message.HasField("hits_addend") else None
+    return Descriptor(entries, hits, message.is_negative_hits, override)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Write a RateLimitResponse."""
+    decision = answer.decision
+    response = rls_pb2.RateLimitResponse(
+        overall_code=_OVER_LIMIT if decision.over else _OK,
+        statuses=[_encode_status(status) for status in decision.statuses],
+    )
+    for key, value in answer.headers:
+        response.response_headers_to_add.add(key=key, value=value)
+    if answer.metadata is not None:
+        response.dynamic_metadata.update(answer.metadata)
+    return response.SerializeToString()
+
+
+def _encode_status(status: Status) -> Any:
+    limit = status.limit
+    message = rls_pb2.RateLimitResponse.DescriptorStatus(
+        code=_OVER_LIMIT if status.over else _OK, limit_remaining=status.remaining
+    )
+    if limit is not None:
+        message.current_limit.requests_per_unit = limit.requests_per_unit
+        message.current_limit.unit = _WIRE_UNITS[limit.unit]
+        message.current_limit.name = limit.name
+        message.duration_until_reset.seconds = whole_seconds(status.reset_ms)
+    return message
+
+
+def encode_request(request: Request) -> bytes:
+    """Write a RateLimitRequest, as a client does."""
+    message = rls_pb2.RateLimitRequest(
+        domain=request.domain, hits_addend=min(request.hits, UINT32_MAX)
+    )
+    for descriptor in request.descriptors:
+        added = message.descriptors.add(is_negative_hits=descriptor.refund)
+        for key, value in descriptor.entries:
+            added.entries.add(key=key, value=value)
+        if descriptor.hits is not None:
+            added.hits_addend.value = descriptor.hits
+    return message.SerializeToString()
+
+
+def decode_response(data: bytes) -> dict[str, Any]:
+    """Read a RateLimitResponse as plain values, as a client does, under the names of the wire."""
+    message = rls_pb2.RateLimitResponse.FromString(data)
+    return MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=False
+    )

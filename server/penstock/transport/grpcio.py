@@ -1,0 +1,117 @@
+"""The service over gRPC, with health checking and reflection."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from penstock.errors import ConfigError, InvalidRequestError, RequestError, StoreError
+from penstock.transport.codec import METHOD, SERVICE
+from penstock.transport.rls import RateLimitService
+
+LOG: Final = logging.getLogger(__name__)
+
+HEALTH_NAMES: Final = ("", "ratelimit")
+"""The whole server, and the name that the reference server goes by."""
+
+QUIET_S: Final = 0.5
+"""Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where to listen: a host and port, or a unix socket."""
+
+    host: str
+    port: int
+    uds: str = ""
+    max_connection_age_ms: int = 86_400_000
+    max_connection_age_grace_ms: int = 3_600_000
+
+    @property
+    def address(self) -> str:
+        if self.uds:
+            return f"unix:{self.uds}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class GrpcServer:
+    def __init__(self, service: RateLimitService, listener: Listener) -> None:
+        self._service = service
+        self._listener = listener
+        self._calls = 0
+        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(
+            options=(
+                ("grpc.max_connection_age_ms", listener.max_connection_age_ms),
+                ("grpc.max_connection_age_grace_ms", listener.max_connection_age_grace_ms),
+                # Without this a second server on the port would start, and take half of the calls.
+                ("grpc.so_reuseport", 0),
+            )
+        )
+
+    async def start(self) -> str:
+        """Listen; returns the address. ConfigError if that can't be done."""
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
+            self._should_rate_limit
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        await self.set_serving(serving=False)
+        address = self._listener.address
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as exc:
+            raise ConfigError(
+                f"cannot listen on {address}: taken by another process, or not of this machine"
+            ) from exc
+        await self._server.start()
+        return address if self._listener.uds else f"{address.rpartition(':')[0]}:{port}"
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Tell health checks whether to send requests here."""
+        statuses = health_pb2.HealthCheckResponse
+        for name in HEALTH_NAMES:
+            await self._health.set(name, statuses.SERVING if serving else statuses.NOT_SERVING)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Say NOT_SERVING, and go on serving until clients have moved away or time is up."""
+        await self.set_serving(serving=False)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        calls = -1
+        while calls != self._calls and (left := end - loop.time()) > 0:
+            calls = self._calls
+            await asyncio.sleep(min(QUIET_S, left))
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, and give those under way the time to finish."""
+        await self._server.stop(grace_s)
+
+    async def _should_rate_limit(
+        self, request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]"
+    ) -> bytes:
+        self._calls += 1
+        try:
+            return await self._service.should_rate_limit(request)
+        except InvalidRequestError as exc:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
+        except RequestError as exc:
+            # The reference server's code for these.
+            await context.abort(grpc.StatusCode.UNKNOWN, str(exc))
+        except StoreError as exc:
+            LOG.warning("answering UNAVAILABLE: %s", exc)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(exc))
+        except Exception:
+            LOG.exception("answering INTERNAL: a fault of this server")
+            await context.abort(
+                grpc.StatusCode.INTERNAL, "a fault of this server; its log has more"
+            )

@@ -1,0 +1,1 @@
+"""What the tests share: real processes, and how to wait for them."""

@@ -1,0 +1,80 @@
+"""Real processes: a Penstock server, as a user would start it, and how to wait for one."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PENSTOCK = Path(sys.executable).parent / "penstock"
+LISTENS = re.compile(r"listens on (\S+), store")
+
+
+def wait_for(look: Callable[[], T | None], what: str, timeout_s: float = 20.0) -> T:
+    """Poll until there is something to see: another process has no better way to tell."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {timeout_s} s in vain for {what}")
+
+
+class Penstock:
+    """A running server. What it logs is in a file, for `log()` to read."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log_file: Path) -> None:
+        self.process = process
+        self._log_file = log_file
+        self.address = wait_for(self._address, "the server to listen")
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def log(self) -> str:
+        return self._log_file.read_text()
+
+    def wait_for_log(self, text: str) -> None:
+        wait_for(lambda: text in self.log(), f"'{text}' in the log")
+
+    def terminate(self, timeout_s: float = 30.0) -> int:
+        """Send SIGTERM, and give the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def _address(self) -> str | None:
+        assert self.process.poll() is None, f"the server stopped:\n{self.log()}"
+        found = LISTENS.search(self.log())
+        return found[1] if found else None
+
+
+@contextmanager
+def penstock(
+    folder: Path,
+    *flags: str,
+    rules: Path,
+    store: str = "sqlite:///penstock.db",
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Penstock]:
+    """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless the flags say otherwise."""
+    log_file = folder / f"penstock-{time.monotonic_ns()}.log"
+    command = [PENSTOCK, "serve", "--config", rules, "--store", store]
+    command += ["--grpc-host", "127.0.0.1", "--grpc-port", "0", *flags]
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=log, stderr=log, env={**os.environ, **(env or {})}
+        )
+    try:
+        yield Penstock(process, log_file)
+    finally:
+        process.kill()
+        process.wait()
