@@ -1,4 +1,4 @@
-"""Makes the project's virtual environment, for the two commands `python3 server` and `python3 tests`.
+"""Makes the virtual environment for the two commands `python3 server` and `python3 tests`.
 
 Needs nothing but Python's standard library.
 """
@@ -15,7 +15,7 @@ BIN = VENV / "bin"
 
 def install(*groups: str) -> Path:
     """Install the package, and dependency groups of it; returns the environment's Python."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - pip would say it with less grace
         sys.exit(f"Penstock needs Python 3.11 or later, this is {sys.version.split()[0]}")
     python = BIN / "python"
     if not python.exists():

@@ -65,7 +65,7 @@ def penstock(
     store: str = "sqlite:///penstock.db",
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Penstock]:
-    """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless the flags say otherwise."""
+    """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless flags say otherwise."""
     log_file = folder / f"penstock-{time.monotonic_ns()}.log"
     command = [PENSTOCK, "serve", "--config", rules, "--store", store]
     command += ["--grpc-host", "127.0.0.1", "--grpc-port", "0", *flags]
