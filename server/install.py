@@ -28,5 +28,5 @@ def install(*groups: str) -> Path:
 
 
 def pip(python: Path, *arguments: str) -> None:
-    command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    command = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
     subprocess.run(command, check=True, cwd=ROOT)  # noqa: S603 - what the caller wrote here

@@ -67,7 +67,7 @@ def penstock(
 ) -> Iterator[Penstock]:
     """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless flags say otherwise."""
     log_file = folder / f"penstock-{time.monotonic_ns()}.log"
-    command = [PENSTOCK, "serve", "--config", rules, "--store", store]
+    command = [str(PENSTOCK), "serve", "--config", str(rules), "--store", store]
     command += ["--grpc-host", "127.0.0.1", "--grpc-port", "0", *flags]
     with log_file.open("wb") as log:
         process = subprocess.Popen(

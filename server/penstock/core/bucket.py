@@ -3,10 +3,12 @@
 The law of this file: credit is a difference of two floors of absolute time, so it telescopes.
 However often a bucket is settled, and whatever other limits share its timestamp, it gains exactly
 what its rate gives over the whole time.
+
+Buckets and items are made anew for every take, so they are named tuples: half the time of a frozen
+dataclass.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.core.limits import Limit
 
@@ -38,8 +40,7 @@ def wait_ms(limit: Limit, balance: int, amount: int, now_ms: int) -> int | None:
     return -(-target * period_ms // refill) - now_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(NamedTuple):
     """The state of one limit: its balance when last settled (negative is debt), and all it gave."""
 
     limit: Limit
@@ -52,8 +53,7 @@ class Bucket:
         return tokens if tokens < burst else burst
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A composite item: all buckets of one entity and resource, refilled together."""
 
     refilled_ms: int
@@ -62,6 +62,10 @@ class Item:
     def stale_at_ms(self) -> int:
         """When the item may be forgotten: full again, and idle."""
         return min(self.full_at_ms() + IDLE_MS, NEVER)
+
+    def is_stale(self, now_ms: int) -> bool:
+        """Most items are not, and that is seen without arithmetic."""
+        return now_ms >= self.refilled_ms + IDLE_MS and now_ms >= self.stale_at_ms()
 
     def full_at_ms(self) -> int:
         """When every bucket is full again: a new item would say the same from then on."""
@@ -82,28 +86,25 @@ class Item:
         )
 
 
-def settle(item: Item | None, limits: tuple[Limit, ...], now_ms: int) -> Item:
-    """Bring an item to `now` and to the policy in force.
+def settle(
+    item: Item | None, limits: tuple[Limit, ...], now_ms: int
+) -> tuple[int, list[int], list[int]]:
+    """Bring an item to `now` and to the policy in force: its `rf`, balances and amounts consumed.
 
     Credit up to now is the old policy's. Then: never more than the new burst, a limit that is new
     starts full, one that is gone is dropped.
     """
     if item is None:
-        return Item(now_ms, tuple(Bucket(limit, limit.burst, 0) for limit in limits))
-    rf = item.refilled_ms
-    old = item.buckets
-    if len(old) == len(limits) and all(
-        b.limit.name == n.name for b, n in zip(old, limits, strict=True)
-    ):
-        found: list[Bucket | None] = list(old)
-    else:
-        by_name = {bucket.limit.name: bucket for bucket in old}
-        found = [by_name.get(limit.name) for limit in limits]
-    settled = []
-    for bucket, limit in zip(found, limits, strict=True):
-        if bucket is None:
-            settled.append(Bucket(limit, limit.burst, 0))
+        return now_ms, [limit.burst for limit in limits], [0] * len(limits)
+    rf, buckets = item
+    old = {bucket.limit.name: bucket for bucket in buckets} if len(buckets) > 1 else None
+    balances, consumed = [], []
+    for limit in limits:
+        bucket = old.get(limit.name) if old else buckets[0]
+        if bucket is None or bucket.limit.name != limit.name:
+            balances.append(limit.burst)
+            consumed.append(0)
         else:
-            balance = bucket.balance(rf, now_ms)
-            settled.append(Bucket(limit, min(balance, limit.burst), bucket.consumed))
-    return Item(now_ms if now_ms > rf else rf, tuple(settled))
+            balances.append(min(bucket.balance(rf, now_ms), limit.burst))
+            consumed.append(bucket.consumed)
+    return max(now_ms, rf), balances, consumed

@@ -1,19 +1,21 @@
-"""What is answered: OK or over the limit, with a status for each descriptor."""
+"""What is answered: OK or over the limit, with a status for each descriptor.
 
-from dataclasses import dataclass
-from typing import Final
+These are tuples, because what is sent for a decision is cached by it.
+"""
+
+from typing import Final, NamedTuple
 
 from penstock.core.limits import UINT32_MAX, Limit
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """One descriptor's part of the answer. `limit` is None where none applies."""
 
     over: bool = False
     limit: Limit | None = None
     remaining: int = 0
-    reset_ms: int = 0
+    reset_s: int = 0
+    """Until this cost passes, or until full. Rounded up: Envoy cuts off fractions."""
 
 
 UNMATCHED: Final = Status()
@@ -22,7 +24,6 @@ UNMATCHED: Final = Status()
 UNLIMITED: Final = Status(remaining=UINT32_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     over: bool
     statuses: tuple[Status, ...]

@@ -1,8 +1,7 @@
 """A limit: the policy that a bucket keeps."""
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 MILLI: Final = 1000
 """Tokens are counted in thousandths, so that a slow refill needs no fractions."""
@@ -27,9 +26,11 @@ class Unit(Enum):
 _UNIT_OF_PERIOD: Final = {unit.value: unit for unit in Unit if unit is not Unit.UNKNOWN}
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Refills `refill` each `period_ms`, holds at most `burst`. Amounts are millitokens."""
+class Limit(NamedTuple):
+    """Refills `refill` each `period_ms`, holds at most `burst`. Amounts are millitokens.
+
+    A tuple, because answers are cached by the limits they report.
+    """
 
     name: str
     capacity: int

@@ -88,21 +88,21 @@ def make_plan(domain: Domain | None, request: Request, behaviour: Behaviour) -> 
 def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int) -> Decision:
     """Turn what the store said into the answer."""
     statuses = []
-    denied = False
-    quotas_over: list[bool] = []
+    denied = quota_over = quota_passes = False
     for part in plan.parts:
         if isinstance(part, Status):
             statuses.append(part)
             continue
-        drawn = taken[part.take].drawn[part.first_draw : part.first_draw + len(part.limits)]
-        status = _status(part, drawn, now_ms)
+        status = _status(part, taken[part.take].drawn, now_ms)
         statuses.append(status)
-        if part.quota:
-            quotas_over.append(status.over)
+        if not part.quota:
+            denied = denied or status.over
         elif status.over:
-            denied = True
-    if quotas_over and not plan.quota_passes:
-        denied = denied or all(quotas_over)
+            quota_over = True
+        else:
+            quota_passes = True
+    if quota_over and not quota_passes and not plan.quota_passes:
+        denied = True
     return Decision(denied and not behaviour.shadow_mode, tuple(statuses))
 
 
@@ -152,25 +152,31 @@ def _mode(
 
 
 def _status(part: Part, drawn: Sequence[Drawn], now_ms: int) -> Status:
-    """Report one limit: the refused one that takes longest, else the one with the least left."""
-    refused = [(limit, one) for limit, one in zip(part.limits, drawn, strict=True) if not one.fits]
-    if refused:
-        waits = [
-            # One that never fits waits a period, so that nobody is told to try again at once.
-            (limit.period_ms if wait is None else wait, limit)
-            for limit, one in refused
-            for wait in (wait_ms(limit, one.balance, part.amount, now_ms),)
-        ]
-        wait, limit = max(waits, key=lambda pair: pair[0])
-        return Status(over=not part.rule.shadow_mode, limit=limit, remaining=0, reset_ms=wait)
-    limit, one = min(zip(part.limits, drawn, strict=True), key=_share_left)
-    return Status(
-        limit=limit,
-        remaining=min(max(one.balance, 0) // MILLI, UINT32_MAX),
-        reset_ms=wait_ms(limit, one.balance, limit.burst, now_ms) or 0,
-    )
+    limits = part.limits
+    if len(limits) == 1:
+        limit, (fits, balance) = limits[0], drawn[part.first_draw]
+    else:
+        mine = drawn[part.first_draw : part.first_draw + len(limits)]
+        limit, (fits, balance) = min(
+            zip(limits, mine, strict=True),
+            key=lambda pair: _urgency(part, pair[0], pair[1], now_ms),
+        )
+    if not fits:
+        wait = _wait_ms(part, limit, balance, now_ms)
+        return Status(not part.rule.shadow_mode, limit, 0, -(-wait // 1000))
+    remaining = balance // MILLI if balance > 0 else 0
+    until_full = wait_ms(limit, balance, limit.burst, now_ms) or 0
+    return Status(False, limit, min(remaining, UINT32_MAX), -(-until_full // 1000))
 
 
-def _share_left(pair: tuple[Limit, Drawn]) -> float:
-    limit, one = pair
-    return one.balance / limit.burst if limit.burst else 0.0
+def _urgency(part: Part, limit: Limit, drawn: Drawn, now_ms: int) -> tuple[bool, float]:
+    """Order what to report: the refused limit that takes longest, else the least share left."""
+    if not drawn.fits:
+        return False, -_wait_ms(part, limit, drawn.balance, now_ms)
+    return True, drawn.balance / limit.burst if limit.burst else 0.0
+
+
+def _wait_ms(part: Part, limit: Limit, balance: int, now_ms: int) -> int:
+    wait = wait_ms(limit, balance, part.amount, now_ms)
+    # What never fits waits a period, so that nobody is told to try again at once.
+    return limit.period_ms if wait is None else wait

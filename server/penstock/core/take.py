@@ -7,8 +7,8 @@ Takes are decided on the balances as they stand at `now_ms`. Charges and refunds
 only if the takes are admitted. So the outcome does not depend on the order of the descriptors.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -43,9 +43,6 @@ class Denies(Enum):
 TAKE, DRAIN, CHARGE, REFUND = Mode.TAKE, Mode.DRAIN, Mode.CHARGE, Mode.REFUND
 ALONE, TOGETHER = Denies.ALONE, Denies.TOGETHER
 
-OWED = frozenset({Mode.CHARGE, Mode.REFUND})
-"""Reports of what already happened: they deny nothing, and are due even if the caller is gone."""
-
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -64,122 +61,126 @@ class Take:
     key: Key
     limits: tuple[Limit, ...]
     draws: tuple[Draw, ...]
+    must_land: bool = field(init=False)
+    """Charges and refunds report what already happened: due even if the caller is gone."""
+    is_plain: bool = field(init=False)
+    """One limit, and one amount to take from it."""
 
-    @property
-    def must_land(self) -> bool:
-        return any(draw.mode in OWED for draw in self.draws)
+    def __post_init__(self) -> None:
+        owed = any(draw.mode is CHARGE or draw.mode is REFUND for draw in self.draws)
+        object.__setattr__(self, "must_land", owed)
+        is_plain = len(self.limits) == len(self.draws) == 1 and self.draws[0].mode is TAKE
+        object.__setattr__(self, "is_plain", is_plain)
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(NamedTuple):
     """How a draw went: did the amount fit, and what its bucket holds afterwards."""
 
     fits: bool
     balance: int
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """How a take went, draw by draw. `item` is what to store; None if nothing changed."""
 
     drawn: tuple[Drawn, ...]
     item: Item | None
 
 
-def take_all(items: Sequence[Item | None], takes: Sequence[Take], now_ms: int) -> list[Taken]:
-    """Decide takes on distinct items, all or none."""
-    drafts = [
-        _Draft(settle(item, take.limits, now_ms), take)
-        for item, take in zip(items, takes, strict=True)
-    ]
-    for draft in drafts:
-        draft.reserve()
-    if _denied([verdict for draft in drafts for verdict in draft.verdicts]):
-        return [draft.abandon() for draft in drafts]
-    return [draft.finish() for draft in drafts]
+def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: int) -> list[Taken]:
+    """Decide takes on distinct items, which `get` looks up, all or none."""
+    if len(takes) == 1 and takes[0].is_plain:
+        return [_take_plain(get(takes[0].key), takes[0], now_ms)]
+    drafts = []
+    denied = quota_refused = quota_passed = False
+    for take in takes:
+        draft = _Draft(get(take.key), take, now_ms)
+        drafts.append(draft)
+        denied = denied or draft.denied
+        quota_refused = quota_refused or draft.quota_refused
+        quota_passed = quota_passed or draft.quota_passed
+    denied = denied or (quota_refused and not quota_passed)
+    return [draft.taken(denied) for draft in drafts]
 
 
-def _denied(verdicts: list[tuple[Draw, bool]]) -> bool:
-    refused = [draw.denies for draw, fits in verdicts if not fits and draw.mode not in OWED]
-    if not refused:
-        return False
-    if ALONE in refused:
-        return True
-    quota_passes = any(fits and draw.denies is TOGETHER for draw, fits in verdicts)
-    return TOGETHER in refused and not quota_passes
+def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
+    """What comes out below for the commonest take of all, in half of the time."""
+    amount = take.draws[0].amount
+    rf, (balance,), (consumed,) = settle(item, take.limits, now_ms)
+    if balance < amount:
+        return Taken((Drawn(False, balance),), None)
+    if amount == 0:
+        return Taken((Drawn(True, balance),), None)
+    left = balance - amount
+    bucket = Bucket(take.limits[0], left, consumed + amount)
+    return Taken((Drawn(True, left),), Item(rf, (bucket,)))
 
 
 class _Draft:
-    """A composite item while its take is being decided."""
+    """A take while it is being decided."""
 
-    __slots__ = ("_balances", "_fits", "_held", "_item", "_take")
+    __slots__ = (
+        "_before", "_consumed", "_fits", "_left", "_rf", "_take",
+        "denied", "quota_passed", "quota_refused",
+    )  # fmt: skip
 
-    def __init__(self, item: Item, take: Take) -> None:
-        self._item = item
+    def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
         self._take = take
-        self._balances = [bucket.tokens for bucket in item.buckets]
-        self._held = [0] * len(self._balances)
+        self._rf, self._before, self._consumed = settle(item, take.limits, now_ms)
+        self._left = left = self._before.copy()
+        """What is in each bucket if the call is admitted."""
         self._fits: list[bool] = []
-
-    def reserve(self) -> None:
-        """Hold what the takes ask for, then see which charges fit beside it."""
-        for draw in self._take.draws:
-            left = self._balances[draw.limit] - self._held[draw.limit]
-            fits = left >= draw.amount
-            self._fits.append(fits)
-            if draw.mode is TAKE:
-                self._held[draw.limit] += draw.amount if fits else 0
-            elif draw.mode is DRAIN:
-                self._held[draw.limit] += max(min(draw.amount, left), 0)
-        for number, draw in enumerate(self._take.draws):
-            if draw.mode is CHARGE:
-                self._fits[number] = (
-                    self._balances[draw.limit] - self._held[draw.limit] >= draw.amount
-                )
-            elif draw.mode is REFUND:
-                self._fits[number] = True
-
-    @property
-    def verdicts(self) -> list[tuple[Draw, bool]]:
-        return list(zip(self._take.draws, self._fits, strict=True))
-
-    def abandon(self) -> Taken:
-        """The call is denied: the balances stay as they are."""
-        return self._taken(None)
-
-    def finish(self) -> Taken:
-        """The call is admitted: consume what is held, then charge and refund."""
-        self._balances = [
-            balance - held for balance, held in zip(self._balances, self._held, strict=True)
-        ]
-        for draw in self._take.draws:
-            before = self._balances[draw.limit]
-            burst = self._take.limits[draw.limit].burst
-            if draw.mode is CHARGE:
-                after = max(before - draw.amount, min(before, -burst))
-            elif draw.mode is REFUND:
-                after = min(before + draw.amount, burst)
+        fits = self._fits
+        self.denied = self.quota_refused = self.quota_passed = False
+        for draw in take.draws:
+            balance, amount, mode = left[draw.limit], draw.amount, draw.mode
+            fit = balance >= amount
+            fits.append(fit)
+            if mode is TAKE:
+                if fit:
+                    left[draw.limit] = balance - amount
+            elif mode is DRAIN:
+                left[draw.limit] = max(balance - amount, min(balance, 0))
             else:
                 continue
-            self._balances[draw.limit] = after
-            self._held[draw.limit] += before - after
-        if not any(self._held):
-            return self._taken(None)
-        item = Item(
-            self._item.refilled_ms,
-            tuple(
-                Bucket(bucket.limit, balance, bucket.consumed + held)
-                for bucket, balance, held in zip(
-                    self._item.buckets, self._balances, self._held, strict=True
-                )
-            ),
-        )
-        return self._taken(item)
+            if not fit and draw.denies is ALONE:
+                self.denied = True
+            elif draw.denies is TOGETHER:
+                self._count_quota(fit)
+        if take.must_land:
+            self._add_owed()
 
-    def _taken(self, item: Item | None) -> Taken:
-        balances = self._balances
-        drawn = tuple(
-            Drawn(fits, balances[draw.limit])
-            for draw, fits in zip(self._take.draws, self._fits, strict=True)
-        )
-        return Taken(drawn, item)
+    def _add_owed(self) -> None:
+        left = self._left
+        for number, draw in enumerate(self._take.draws):
+            balance, burst = left[draw.limit], self._take.limits[draw.limit].burst
+            if draw.mode is CHARGE:
+                self._fits[number] = balance >= draw.amount
+                left[draw.limit] = max(balance - draw.amount, min(balance, -burst))
+            elif draw.mode is REFUND:
+                self._fits[number] = True
+                left[draw.limit] = min(balance + draw.amount, burst)
+            else:
+                continue
+            if self._fits[number] and draw.denies is TOGETHER:
+                self.quota_passed = True
+
+    def _count_quota(self, fit: bool) -> None:
+        if fit:
+            self.quota_passed = True
+        else:
+            self.quota_refused = True
+
+    def taken(self, denied: bool) -> Taken:
+        left, take = self._left, self._take
+        item = None
+        if denied:
+            left = self._before
+        elif left != self._before:
+            buckets = [
+                Bucket(limit, left[i], self._consumed[i] + self._before[i] - left[i])
+                for i, limit in enumerate(take.limits)
+            ]
+            item = Item(self._rf, tuple(buckets))
+        drawn = [Drawn(self._fits[i], left[draw.limit]) for i, draw in enumerate(take.draws)]
+        return Taken(tuple(drawn), item)

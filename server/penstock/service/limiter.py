@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from penstock.core.decision import UNMATCHED, Decision, Status
-from penstock.core.plan import Behaviour, decide, make_plan
+from penstock.core.plan import Behaviour, Plan, decide, make_plan
 from penstock.core.request import Request
 from penstock.core.rules import Rules
 from penstock.errors import InvalidRequestError, RequestError, StoreError
@@ -30,11 +30,18 @@ class Options:
     dynamic_metadata: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     decision: Decision
     headers: Headers = ()
     metadata: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request, and what to take for it. Good for any number of calls under the same rules."""
+
+    request: Request
+    plan: Plan
 
 
 class Limiter:
@@ -43,6 +50,8 @@ class Limiter:
         self._options = options
         self._clock_ms = clock_ms
         self._rules: Rules | None = None
+        self.generation = 0
+        """Counts the rules that were in use: what was prepared under others is void."""
 
     @property
     def ready(self) -> bool:
@@ -51,9 +60,13 @@ class Limiter:
     def use(self, rules: Rules) -> None:
         """Decide by these rules from now on. Buckets follow with their next take."""
         self._rules = rules
+        self.generation += 1
 
-    async def answer(self, request: Request) -> Answer:
-        """Decide. RequestError if that can't be done, StoreError if the store can't do its part."""
+    def prepare(self, request: Request) -> Prepared:
+        """Work out what a request asks for, which depends on the rules alone.
+
+        RequestError if it can't be decided.
+        """
         if not request.domain:
             raise RequestError("rate limit domain must not be empty")
         if not request.descriptors:
@@ -64,22 +77,26 @@ class Limiter:
             )
         if self._rules is None:
             raise RequestError("no rate limit configuration loaded")
-        options = self._options
+        domain = self._rules.get(request.domain)
+        return Prepared(request, make_plan(domain, request, self._options.behaviour))
+
+    async def answer(self, prepared: Prepared) -> Answer:
+        """Decide. StoreError if the store can't do its part, unless the options say what then."""
+        options, plan = self._options, prepared.plan
         now_ms = self._clock_ms()
-        plan = make_plan(self._rules.get(request.domain), request, options.behaviour)
         try:
             taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
         except StoreError as exc:
             if options.on_unavailable == "error":
                 raise
             LOG.warning("answering %s without the store: %s", options.on_unavailable, exc)
-            return Answer(_blind_decision(request, deny=options.on_unavailable == "deny"))
+            return Answer(_blind_decision(prepared.request, deny=options.on_unavailable == "deny"))
         decision = decide(plan, taken, options.behaviour, now_ms)
-        return Answer(
-            decision,
-            () if options.headers is None else limit_headers(decision, options.headers),
-            dynamic_metadata(request, plan, decision) if options.dynamic_metadata else None,
-        )
+        headers = () if options.headers is None else limit_headers(decision, options.headers)
+        metadata = None
+        if options.dynamic_metadata:
+            metadata = dynamic_metadata(prepared.request, plan, decision)
+        return Answer(decision, headers, metadata)
 
 
 def _blind_decision(request: Request, *, deny: bool) -> Decision:

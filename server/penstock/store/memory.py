@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Final
 
 from penstock.core.bucket import Item
 from penstock.core.take import Key, Take, Taken, take_all
 
-SWEEP = 2
-"""Items looked at for each take. More than one, so that sweeping outruns what takes can add."""
+SWEEP_EVERY: Final = 64
+"""Takes. Two items are looked at for each, so that sweeping outruns what takes can add."""
 
 
 class MemoryStore:
@@ -16,10 +17,13 @@ class MemoryStore:
     def __init__(self) -> None:
         self._items: dict[Key, Item] = {}
         self._unswept: Iterator[Key] = iter(())
+        self._takes = 0
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
-        self._sweep(now_ms)
-        taken = take_all([self._items.get(take.key) for take in takes], takes, now_ms)
+        self._takes += 1
+        if self._takes % SWEEP_EVERY == 0:
+            self._sweep(now_ms)
+        taken = take_all(self._items.get, takes, now_ms)
         for take, outcome in zip(takes, taken, strict=True):
             if outcome.item is not None:
                 self._items[take.key] = outcome.item
@@ -39,10 +43,10 @@ class MemoryStore:
 
     def _sweep(self, now_ms: int) -> None:
         """Forget stale items: clients choose the keys, so memory must not keep them all."""
-        keys = list(islice(self._unswept, SWEEP))
+        keys = list(islice(self._unswept, 2 * SWEEP_EVERY))
         if not keys:
             self._unswept = iter(tuple(self._items))
         for key in keys:
             item = self._items.get(key)
-            if item is not None and item.stale_at_ms() <= now_ms:
+            if item is not None and item.is_stale(now_ms):
                 del self._items[key]

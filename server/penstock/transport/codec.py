@@ -1,20 +1,23 @@
 """Protobuf bytes to requests, and answers to bytes. The only importer of generated code."""
 
+from functools import lru_cache
 from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from penstock._proto import rls_pb2
-from penstock.core.decision import Status
+from penstock.core.decision import Decision, Status
 from penstock.core.limits import UINT32_MAX, Unit
 from penstock.core.request import Descriptor, Override, Request
 from penstock.errors import InvalidRequestError
-from penstock.service.headers import whole_seconds
 from penstock.service.limiter import Answer
 
 SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 METHOD: Final = "ShouldRateLimit"
+
+CACHED_STATUSES: Final = 4
+"""Longer answers are rare, differ more, and would make the cache large."""
 
 _OK: Final = rls_pb2.RateLimitResponse.OK
 _OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
@@ -55,15 +58,29 @@ def _decode_descriptor(message: Any) -> Descriptor:
 def encode_answer(answer: Answer) -> bytes:
     """Write a RateLimitResponse."""
     decision = answer.decision
+    encode = _encode_often if len(decision.statuses) <= CACHED_STATUSES else _encode_decision
+    encoded = encode(decision)
+    if not answer.headers and answer.metadata is None:
+        return encoded
+    extras = rls_pb2.RateLimitResponse()
+    for key, value in answer.headers:
+        extras.response_headers_to_add.add(key=key, value=value)
+    if answer.metadata is not None:
+        extras.dynamic_metadata.update(answer.metadata)
+    # Messages one after the other are one message, by the rules of protobuf.
+    return encoded + extras.SerializeToString()
+
+
+def _encode_decision(decision: Decision) -> bytes:
     response = rls_pb2.RateLimitResponse(
         overall_code=_OVER_LIMIT if decision.over else _OK,
         statuses=[_encode_status(status) for status in decision.statuses],
     )
-    for key, value in answer.headers:
-        response.response_headers_to_add.add(key=key, value=value)
-    if answer.metadata is not None:
-        response.dynamic_metadata.update(answer.metadata)
     return response.SerializeToString()
+
+
+# Limits, what is left and the seconds to wait come round again and again: a tenth of the time.
+_encode_often = lru_cache(maxsize=8192)(_encode_decision)
 
 
 def _encode_status(status: Status) -> Any:
@@ -75,7 +92,7 @@ def _encode_status(status: Status) -> Any:
         message.current_limit.requests_per_unit = limit.requests_per_unit
         message.current_limit.unit = _WIRE_UNITS[limit.unit]
         message.current_limit.name = limit.name
-        message.duration_until_reset.seconds = whole_seconds(status.reset_ms)
+        message.duration_until_reset.seconds = status.reset_s
     return message
 
 

@@ -2,21 +2,20 @@
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from typing import Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from penstock.errors import ConfigError, InvalidRequestError, RequestError, StoreError
 from penstock.transport.codec import METHOD, SERVICE
+from penstock.transport.health import HealthChecks
 from penstock.transport.rls import RateLimitService
 
 LOG: Final = logging.getLogger(__name__)
-
-HEALTH_NAMES: Final = ("", "ratelimit")
-"""The whole server, and the name that the reference server goes by."""
 
 QUIET_S: Final = 0.5
 """Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
@@ -44,7 +43,7 @@ class GrpcServer:
         self._service = service
         self._listener = listener
         self._calls = 0
-        self._health = health.aio.HealthServicer()
+        self._health = HealthChecks()
         self._server = grpc.aio.server(
             options=(
                 ("grpc.max_connection_age_ms", listener.max_connection_age_ms),
@@ -78,19 +77,20 @@ class GrpcServer:
 
     async def set_serving(self, *, serving: bool) -> None:
         """Tell health checks whether to send requests here."""
-        statuses = health_pb2.HealthCheckResponse
-        for name in HEALTH_NAMES:
-            await self._health.set(name, statuses.SERVING if serving else statuses.NOT_SERVING)
+        await self._health.set_serving(serving=serving)
 
     async def drain(self, timeout_s: float) -> None:
-        """Say NOT_SERVING, and go on serving until clients have moved away or time is up."""
+        """Say NOT_SERVING, and go on serving until clients have moved away or time is up.
+
+        They have once every health checker has been told, and no call came for a while.
+        """
         await self.set_serving(serving=False)
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout_s
-        calls = -1
-        while calls != self._calls and (left := end - loop.time()) > 0:
+        start = time.monotonic()
+        while (left := start + timeout_s - time.monotonic()) > 0:
             calls = self._calls
             await asyncio.sleep(min(QUIET_S, left))
+            if calls == self._calls and self._health.all_told_since(start):
+                return
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and give those under way the time to finish."""

@@ -14,16 +14,15 @@ class SqliteStore:
         self._writer = GroupWriter(open_file(path, synchronous))
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
-        keys = [take.key for take in takes]
-
         def work(transaction: Transaction) -> list[Taken]:
-            taken = take_all([transaction.get(key) for key in keys], takes, now_ms)
-            for key, outcome in zip(keys, taken, strict=True):
+            taken = take_all(transaction.get, takes, now_ms)
+            for take, outcome in zip(takes, taken, strict=True):
                 if outcome.item is not None:
-                    transaction.put(key, outcome.item)
+                    transaction.put(take.key, outcome.item)
             return taken
 
-        must_land = any(take.must_land for take in takes)
+        must_land = True in [take.must_land for take in takes]
+        keys = [take.key for take in takes]
         return await self._writer.submit(keys, work, now_ms, must_land=must_land)
 
     async def read(self, key: Key) -> Item | None:

@@ -7,7 +7,7 @@ committed at once.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from penstock.core.bucket import Item
 from penstock.core.take import Key
 from penstock.errors import StoreError
-from penstock.store.sqlite.rows import FIRST, clean_items, read_items, write_items
+from penstock.store.sqlite.rows import FIRST, ItemRows
 
 T = TypeVar("T")
 
@@ -24,22 +24,22 @@ CLEAN_STEP: Final = 128
 
 
 class Transaction:
-    """The items of one group of callers, as they were read and as they become."""
+    """The items of one group of callers: as they were, and as they become."""
 
-    __slots__ = ("_items", "changes")
+    __slots__ = ("_before", "changes")
 
-    def __init__(self, items: dict[Key, Item]) -> None:
-        self._items = items
+    def __init__(self, before: Mapping[Key, Item]) -> None:
+        self._before = before
         self.changes: dict[Key, Item] = {}
 
     def get(self, key: Key) -> Item | None:
-        return self._items.get(key)
+        return self.changes.get(key) or self._before.get(key)
 
     def put(self, key: Key, item: Item) -> None:
-        self._items[key] = self.changes[key] = item
+        self.changes[key] = item
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Job:
     keys: Sequence[Key]
     work: Callable[[Transaction], Any]
@@ -56,27 +56,28 @@ class _Job:
 class GroupWriter:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._rows = ItemRows(db)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
         self._waiting: list[_Job] = []
         self._committing: asyncio.Task[None] | None = None
         self._cleaned_to = FIRST
         self._uncleaned = 0
 
-    async def submit(
+    def submit(
         self,
         keys: Sequence[Key],
         work: Callable[[Transaction], T],
         now_ms: int,
         *,
         must_land: bool = False,
-    ) -> T:
+    ) -> Awaitable[T]:
         """Have `work` done on the items of `keys`, and answer once it is on record."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._waiting.append(_Job(keys, work, now_ms, must_land, answer))
         if self._committing is None:
             self._committing = loop.create_task(self._commit_groups())
-        return await answer
+        return answer
 
     async def close(self) -> None:
         while self._committing is not None:
@@ -108,23 +109,27 @@ class GroupWriter:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         try:
-            transaction = Transaction(read_items(db, {key for job in group for key in job.keys}))
+            items = self._rows.read({key for job in group for key in job.keys})
+            transaction = Transaction(items)
             results = [job.work(transaction) for job in group]
             if transaction.changes:
-                write_items(db, transaction.changes)
-                self._clean(len(transaction.changes), max(job.now_ms for job in group))
+                self._rows.write(transaction.changes)
+                created = len([key for key in transaction.changes if key not in items])
+                self._clean(created, group[-1].now_ms)
             db.execute("COMMIT")
+            self._rows.keep(transaction.changes)
         except BaseException:
+            self._rows.forget()
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
         return results
 
-    def _clean(self, written: int, now_ms: int) -> None:
-        """Look at two items for each one written, so that cleaning outruns what takes can add."""
-        self._uncleaned += 2 * written
+    def _clean(self, created: int, now_ms: int) -> None:
+        """Look at two items for each new one, so that cleaning outruns what takes can add."""
+        self._uncleaned += 1 + 2 * created
         if self._uncleaned >= CLEAN_STEP:
-            self._cleaned_to = clean_items(self._db, self._cleaned_to, self._uncleaned, now_ms)
+            self._cleaned_to = self._rows.clean(self._cleaned_to, self._uncleaned, now_ms)
             self._uncleaned = 0
 
 

@@ -1,0 +1,62 @@
+"""The service from bytes to bytes, without a network."""
+
+import asyncio
+import random
+import time
+from timeit import repeat
+
+from penstock.core.limits import Limit
+from penstock.core.plan import Behaviour, make_plan
+from penstock.core.request import Descriptor, Request
+from penstock.core.rules import Children, Domain, Node, Rule
+from penstock.server import clock_ms
+from penstock.service.limiter import Limiter, Options
+from penstock.store.open import open_store
+from penstock.transport.codec import encode_request
+from penstock.transport.rls import RateLimitService
+
+CALLERS = 64
+VALUES = 10_000
+
+
+def _domain(nodes: list[Node]) -> Domain:
+    return Domain("bench", Children(nodes))
+
+
+def _request(value: str) -> Request:
+    return Request("bench", (Descriptor((("user", value),)),))
+
+
+def _rule(value: str) -> Node:
+    return Node("user", value, Rule(f"bench.user_{value}", (Limit.per(1_000, 60_000),)))
+
+
+async def requests_per_s(store_url: str, count: int) -> float:
+    """Answers a second, with every caller asking again as soon as it is answered."""
+    store = open_store(store_url)
+    limiter = Limiter(store, Options(), clock_ms)
+    limiter.use({"bench": _domain([_rule("")])})
+    service = RateLimitService(limiter)
+    requests = [encode_request(_request(f"u{number}")) for number in range(VALUES)]
+    random.Random(1).shuffle(requests)
+    turns = iter(range(count))
+
+    async def caller() -> None:
+        for turn in turns:
+            await service.should_rate_limit(requests[turn % VALUES])
+
+    start = time.perf_counter()
+    await asyncio.gather(*[caller() for _ in range(CALLERS)])
+    elapsed = time.perf_counter() - start
+    await store.close()
+    return count / elapsed
+
+
+def matching_us(rules: int, *, wildcards: bool = False) -> float:
+    """Microseconds to find the rule for a request, and to plan its takes."""
+    tail = "*" if wildcards else ""
+    domain = _domain([_rule(f"u{number:05}{tail}") for number in range(rules)])
+    request = _request(f"u{rules - 1:05}")
+    number = 5_000
+    runs = repeat(lambda: make_plan(domain, request, Behaviour()), number=number, repeat=7)
+    return min(runs) / number * 1e6

@@ -1,0 +1,70 @@
+"""Where a server can be reached, and what it says about itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from tests.e2e.rls_client import XdsClient, entries
+from tests.support.processes import penstock
+
+RULES = Path(__file__).parent / "rls.yaml"
+SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
+    with (
+        penstock(tmp_path, rules=RULES) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        yield channel
+
+
+@pytest.mark.parametrize("name", ["", "ratelimit"])
+def test_health_says_serving(channel: grpc.Channel, name: str) -> None:
+    """Under the empty name, and under the one that the reference server goes by."""
+    check: grpc.UnaryUnaryMultiCallable[HealthCheckRequest, HealthCheckResponse] = (
+        channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=HealthCheckRequest.SerializeToString,
+            response_deserializer=HealthCheckResponse.FromString,
+        )
+    )
+    response = check(HealthCheckRequest(service=name), timeout=10)
+    assert response.status == HealthCheckResponse.SERVING
+
+
+def test_reflection_describes_the_service(channel: grpc.Channel) -> None:
+    """Tools such as grpcurl find the service and its messages without a .proto file."""
+    database = ProtoReflectionDescriptorDatabase(channel)
+    assert {SERVICE, "grpc.health.v1.Health"} <= set(database.get_services())
+    file = database.FindFileContainingSymbol(SERVICE)
+    (service,) = file.service
+    assert [method.name for method in service.method] == ["ShouldRateLimit"]
+
+
+def test_all_addresses_are_reached_by_ipv4_and_ipv6(tmp_path: Path, xds: XdsClient) -> None:
+    """`--grpc-host ::` listens to both, on one port and one set of buckets."""
+    with penstock(tmp_path, "--grpc-host", "::", rules=RULES) as server:
+        hosts = ("127.0.0.1", "[::1]")
+        left = [
+            xds.ask(f"{host}:{server.port}", "basic", entries(few="x"))["statuses"][0]
+            for host in hosts
+        ]
+    assert [status["limit_remaining"] for status in left] == [1, 0]
+
+
+def test_unix_socket_serves_instead_of_a_port(tmp_path: Path, xds: XdsClient) -> None:
+    """`--grpc-uds` listens on a socket file."""
+    socket = tmp_path / "rls.sock"
+    with penstock(tmp_path, "--grpc-uds", str(socket), rules=RULES) as server:
+        assert server.address == f"unix:{socket}"
+        assert socket.is_socket()
+        response = xds.ask(server.address, "basic", entries(few="x"))
+    assert response["statuses"][0]["limit_remaining"] == 1

@@ -1,0 +1,143 @@
+"""Bucket arithmetic against a slow bucket that lives through every millisecond."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from penstock.core.bucket import IDLE_MS, NEVER, Bucket, Item, credit, settle, wait_ms
+from penstock.core.limits import MILLI, Limit, Unit
+
+from tests.unit.core.slow_bucket import SlowBucket
+from tests.unit.core.strategies import EPOCH_MS, amounts, limits, steps_ms
+
+
+@given(limits(), st.integers(0, 10**13), steps_ms, steps_ms)
+def test_credit_telescopes(limit: Limit, start: int, first: int, second: int) -> None:
+    """Credit over two stretches is the credit over both, however the time is cut."""
+    middle, end = start + first, start + first + second
+    whole = credit(limit, start, end)
+    assert credit(limit, start, middle) + credit(limit, middle, end) == whole
+
+
+@given(limits(), st.integers(0, 10**13), steps_ms)
+def test_a_clock_that_goes_backwards_credits_nothing(limit: Limit, now: int, back: int) -> None:
+    """Nothing is gained by going back, and settling never moves the timestamp back."""
+    assert credit(limit, now, now - back) == 0
+    item = Item(now, (Bucket(limit, 0, 0),))
+    rf, balances, _ = settle(item, (limit,), now - back)
+    assert (rf, balances) == (now, [0])
+
+
+@given(limits(), st.lists(st.tuples(steps_ms, amounts), max_size=30))
+def test_settled_takes_equal_the_slow_bucket(limit: Limit, takes: list[tuple[int, int]]) -> None:
+    """Every take at every moment is decided as the slow bucket does, to the same balance."""
+    slow = SlowBucket(limit, EPOCH_MS)
+    now, item = EPOCH_MS, None
+    for step, amount in takes:
+        now += step
+        slow.advance(now)
+        rf, (balance,), (consumed,) = settle(item, (limit,), now)
+        assert balance == slow.tokens
+        allowed = balance >= amount
+        assert allowed == slow.take(amount)
+        if allowed:
+            item = Item(rf, (Bucket(limit, balance - amount, consumed + amount),))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "period_ms"),
+    [(7, 3_600_000), (1_000, 60_000), (1, 86_400_000), (3, 7_000)],
+)
+def test_a_limit_polled_every_millisecond_refills_at_exactly_its_rate(
+    tokens: int, period_ms: int
+) -> None:
+    """However often it is settled, an empty bucket gains what its rate gives: no less, no more."""
+    limit = Limit.per(tokens, period_ms)
+    item = Item(EPOCH_MS, (Bucket(limit, 0, 0),))
+    polls = 20_000
+    for now in range(EPOCH_MS + 1, EPOCH_MS + polls + 1):
+        rf, (balance,), _ = settle(item, (limit,), now)
+        item = Item(rf, (Bucket(limit, balance, 0),))
+    assert item.buckets[0].tokens == min(credit(limit, EPOCH_MS, EPOCH_MS + polls), limit.burst)
+
+
+def test_a_slow_limit_beside_a_busy_fast_one_refills_at_its_own_rate() -> None:
+    """Seven tokens an hour, in an item written every 400 ms, are still seven tokens an hour."""
+    fast, slow = Limit.per(1_000, 1_000, name="fast"), Limit.per(7, 3_600_000, name="slow")
+    item = Item(EPOCH_MS, (Bucket(fast, 0, 0), Bucket(slow, 0, 0)))
+    end = EPOCH_MS + 3_600_000
+    for now in range(EPOCH_MS + 400, end + 1, 400):
+        rf, (first, second), _ = settle(item, (fast, slow), now)
+        item = Item(rf, (Bucket(fast, max(first - 1_000, 0), 0), Bucket(slow, second, 0)))
+    assert item.buckets[1].tokens == 7 * MILLI
+
+
+@given(limits(), st.integers(-100 * MILLI, 100 * MILLI), amounts, st.integers(0, 10**13))
+def test_the_wait_is_the_smallest_that_is_enough(
+    limit: Limit, balance: int, amount: int, now: int
+) -> None:
+    """After the wait the amount fits, a millisecond earlier not; what never fits says so."""
+    balance = min(balance, limit.burst)
+    wait = wait_ms(limit, balance, amount, now)
+    bucket = Bucket(limit, balance, 0)
+    if wait is None:
+        assert amount > limit.burst or limit.refill == 0
+        return
+    assert bucket.balance(now, now + wait) >= amount
+    assert wait == 0 or bucket.balance(now, now + wait - 1) < amount
+
+
+@given(limits("a"), limits("b"), st.integers(-20, 20), st.integers(-20, 20))
+def test_an_item_is_full_at_the_moment_its_last_bucket_is(
+    first: Limit, second: Limit, one: int, other: int
+) -> None:
+    """At that moment every bucket holds its burst; a millisecond earlier one does not."""
+    buckets = (
+        Bucket(first, min(one * MILLI, first.burst), 0),
+        Bucket(second, min(other * MILLI, second.burst), 0),
+    )
+    item = Item(EPOCH_MS, buckets)
+    at = item.full_at_ms()
+    if at == NEVER:
+        assert any(b.limit.refill == 0 and b.tokens < b.limit.burst for b in buckets)
+        assert not item.is_stale(EPOCH_MS + 10 * IDLE_MS)
+        return
+    assert all(b.balance(EPOCH_MS, at) == b.limit.burst for b in buckets)
+    assert at == EPOCH_MS or any(b.balance(EPOCH_MS, at - 1) < b.limit.burst for b in buckets)
+    assert item.is_stale(at + IDLE_MS)
+    assert not item.is_stale(at + IDLE_MS - 1)
+
+
+@given(limits(), limits(), st.integers(-60, 60), steps_ms)
+def test_a_change_of_policy_applies_to_a_live_bucket(
+    old: Limit, new: Limit, tokens: int, step: int
+) -> None:
+    """Credit up to now is the old policy's, and never more than the new burst is left."""
+    bucket = Bucket(old, min(tokens * MILLI, old.burst), 5)
+    now = EPOCH_MS + step
+    _, (balance,), (consumed,) = settle(Item(EPOCH_MS, (bucket,)), (new,), now)
+    assert balance == min(bucket.balance(EPOCH_MS, now), new.burst)
+    assert consumed == 5
+
+
+def test_a_new_limit_starts_full_and_a_removed_one_is_gone() -> None:
+    """Limits are told apart by name, wherever they stand in the list."""
+    kept, gone, new = (Limit.per(5, 1_000, name=name) for name in ("kept", "gone", "new"))
+    item = Item(EPOCH_MS, (Bucket(gone, 1, 1), Bucket(kept, 2, 3)))
+    assert settle(item, (new, kept), EPOCH_MS) == (EPOCH_MS, [5 * MILLI, 2], [0, 3])
+    lone = Item(EPOCH_MS, (Bucket(gone, 1, 1),))
+    assert settle(lone, (new,), EPOCH_MS) == (EPOCH_MS, [5 * MILLI], [0])
+
+
+def test_a_reset_gives_the_burst_back_and_keeps_the_record() -> None:
+    """What was consumed stays on record; the timestamp does not go back."""
+    limit = Limit.per(5, 1_000, burst=8)
+    item = Item(EPOCH_MS, (Bucket(limit, -3, 42),))
+    assert item.reset(EPOCH_MS - 5) == Item(EPOCH_MS, (Bucket(limit, 8 * MILLI, 42),))
+
+
+@pytest.mark.parametrize(("unit", "period_ms"), [(u, u.value) for u in Unit if u.value])
+def test_a_period_as_long_as_a_unit_is_that_unit(unit: Unit, period_ms: int) -> None:
+    """The answer names a unit where the period has one."""
+    assert Limit.per(1, period_ms).unit is unit
+    assert Limit.per(1, period_ms + 1).unit is Unit.UNKNOWN
+    assert Limit.per(3, period_ms, burst=9).requests_per_unit == 3

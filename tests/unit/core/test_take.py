@@ -1,0 +1,191 @@
+"""The rule of all or none, and what each mode does with a bucket."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from penstock.core.bucket import Bucket, Item
+from penstock.core.limits import MILLI, Limit
+from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken, take_all
+
+from tests.unit.core.strategies import EPOCH_MS, amounts, limits, steps_ms
+
+FIVE = Limit.per(5, 60_000)
+KEY = Key("user=bob", "$domain:d")
+OTHER = Key("user=eve", "$domain:d")
+MODES = st.sampled_from(list(Mode))
+DENIES = st.sampled_from(list(Denies))
+
+
+def take(*draws: Draw, key: Key = KEY, limits: tuple[Limit, ...] = (FIVE,)) -> Take:
+    return Take(key, limits, draws)
+
+
+def holding(tokens: int, limit: Limit = FIVE) -> Item:
+    return Item(EPOCH_MS, (Bucket(limit, tokens * MILLI, 0),))
+
+
+def one(item: Item | None, *draws: Draw) -> Taken:
+    return take_all({KEY: item}.get, [take(*draws)], EPOCH_MS)[0]
+
+
+@pytest.mark.parametrize(
+    ("held", "mode", "tokens", "fits", "left"),
+    [
+        (5, Mode.TAKE, 5, True, 0),
+        (4, Mode.TAKE, 5, False, 4),
+        (0, Mode.TAKE, 0, True, 0),
+        (-1, Mode.TAKE, 0, False, -1),
+        (4, Mode.DRAIN, 5, False, 0),
+        (4, Mode.DRAIN, 3, True, 1),
+        (-2, Mode.DRAIN, 3, False, -2),
+        (4, Mode.CHARGE, 3, True, 1),
+        (2, Mode.CHARGE, 6, False, -4),
+        (2, Mode.CHARGE, 2**63, False, -5),
+        (-7, Mode.CHARGE, 1, False, -7),
+        (2, Mode.REFUND, 2, True, 4),
+        (2, Mode.REFUND, 9, True, 5),
+        (-3, Mode.REFUND, 1, True, -2),
+    ],
+)
+def test_each_mode_does_what_it_says(
+    held: int, mode: Mode, tokens: int, fits: bool, left: int
+) -> None:
+    """A take is whole or nothing, a drain stops at zero, a charge at one burst of debt."""
+    taken = one(holding(held), Draw(0, tokens * MILLI, mode, Denies.NEVER))
+    assert taken.drawn == (Drawn(fits, left * MILLI),)
+    if left == held:
+        assert taken.item is None
+    else:
+        spent = (held - left) * MILLI
+        assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, left * MILLI, spent),))
+
+
+def test_a_new_item_starts_full() -> None:
+    """The first take of all finds the burst."""
+    taken = one(None, Draw(0, 2 * MILLI))
+    assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, 3 * MILLI, 2 * MILLI),))
+
+
+def test_two_draws_on_one_bucket_have_to_fit_together() -> None:
+    """Three and three do not fit into five, and nothing is taken."""
+    taken = one(None, Draw(0, 3 * MILLI), Draw(0, 3 * MILLI))
+    assert [drawn.fits for drawn in taken.drawn] == [True, False]
+    assert [drawn.balance for drawn in taken.drawn] == [5 * MILLI, 5 * MILLI]
+    assert taken.item is None
+
+
+def test_a_denied_take_leaves_every_item_untouched() -> None:
+    """One refusal anywhere, and no item of the call changes, charges included."""
+    items = {KEY: holding(5), OTHER: holding(1)}
+    takes = [
+        take(Draw(0, MILLI), Draw(0, MILLI, Mode.CHARGE), Draw(0, MILLI, Mode.REFUND)),
+        take(Draw(0, 2 * MILLI), key=OTHER),
+    ]
+    taken = take_all(items.get, takes, EPOCH_MS)
+    assert [outcome.item for outcome in taken] == [None, None]
+    assert taken[0].drawn[0] == Drawn(True, 5 * MILLI)
+    assert taken[1].drawn[0] == Drawn(False, MILLI)
+
+
+def test_a_charge_that_does_not_fit_denies_nothing() -> None:
+    """It reports what already happened, so the take beside it is admitted."""
+    taken = one(holding(3), Draw(0, MILLI), Draw(0, 9 * MILLI, Mode.CHARGE, Denies.ALONE))
+    assert [drawn.fits for drawn in taken.drawn] == [True, False]
+    assert taken.item is not None
+    assert taken.item.buckets[0].tokens == -5 * MILLI
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "admitted"), [(1, 1, True), (1, 9, True), (9, 1, True), (9, 9, False)]
+)
+def test_quotas_deny_only_together(first: int, second: int, admitted: bool) -> None:
+    """As long as one of them passes, those that fit are taken and the others left alone."""
+    takes = [
+        take(Draw(0, first * MILLI, Mode.TAKE, Denies.TOGETHER)),
+        take(Draw(0, second * MILLI, Mode.DRAIN, Denies.TOGETHER), key=OTHER),
+    ]
+    taken = take_all({KEY: holding(5), OTHER: holding(5)}.get, takes, EPOCH_MS)
+    assert any(outcome.item for outcome in taken) == admitted
+    assert (taken[0].item is not None) == (first == 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "amount", "admitted"),
+    [(Mode.CHARGE, 1, True), (Mode.CHARGE, 9, False), (Mode.REFUND, 1, True)],
+)
+def test_a_report_on_a_quota_counts_as_a_quota(mode: Mode, amount: int, admitted: bool) -> None:
+    """A quota that is charged within its means passes for the one that is refused."""
+    takes = [
+        take(Draw(0, 9 * MILLI, Mode.TAKE, Denies.TOGETHER)),
+        take(Draw(0, amount * MILLI, mode, Denies.TOGETHER), key=OTHER),
+    ]
+    taken = take_all({KEY: holding(5), OTHER: holding(3)}.get, takes, EPOCH_MS)
+    assert (taken[1].item is not None) == admitted
+
+
+@pytest.mark.parametrize(
+    ("mode", "must_land"),
+    [(Mode.TAKE, False), (Mode.DRAIN, False), (Mode.CHARGE, True), (Mode.REFUND, True)],
+)
+def test_reports_must_land(mode: Mode, must_land: bool) -> None:
+    """What already happened is due even if nobody waits for the answer."""
+    assert take(Draw(0, 1, Mode.TAKE), Draw(0, 1, mode)).must_land == must_land
+
+
+@given(limits(), st.integers(-50, 50), amounts, steps_ms, DENIES, st.booleans())
+def test_the_plain_take_is_the_general_one(
+    limit: Limit, tokens: int, amount: int, step: int, denies: Denies, exists: bool
+) -> None:
+    """The short way for one limit and one amount decides and writes as the long way does."""
+    bucket = Bucket(limit, min(tokens * MILLI, limit.burst), 7)
+    items = {KEY: Item(EPOCH_MS, (bucket,)) if exists else None}
+    plain = Take(KEY, (limit,), (Draw(0, amount, Mode.TAKE, denies),))
+    assert plain.is_plain
+    # A second draw that changes nothing and never denies takes it off the short way.
+    nothing = Draw(0, 0, Mode.REFUND, Denies.NEVER)
+    general = replace(plain, draws=(*plain.draws, nothing))
+    assert not general.is_plain
+    (short,) = take_all(items.get, [plain], EPOCH_MS + step)
+    (long,) = take_all(items.get, [general], EPOCH_MS + step)
+    assert short.drawn == long.drawn[:1]
+    assert short.item == long.item
+
+
+@given(
+    st.lists(limits(), min_size=1, max_size=3),
+    st.lists(st.tuples(MODES, DENIES, amounts, st.integers(0, 2)), min_size=1, max_size=6),
+    st.lists(st.integers(-60, 60), min_size=3, max_size=3),
+    steps_ms,
+)
+def test_whatever_is_asked_the_laws_hold(
+    policy: list[Limit],
+    asked: list[tuple[Mode, Denies, int, int]],
+    held: list[int],
+    step: int,
+) -> None:
+    """No take goes below zero, no charge below one burst; the record is what left the bucket."""
+    named = tuple(limit._replace(name=str(number)) for number, limit in enumerate(policy))
+    buckets = [
+        Bucket(limit, min(tokens * MILLI, limit.burst), 11)
+        for limit, tokens in zip(named, held, strict=False)
+    ]
+    item = Item(EPOCH_MS, tuple(buckets))
+    draws = tuple(Draw(number % len(named), a, mode, denies) for mode, denies, a, number in asked)
+    now = EPOCH_MS + step
+    (taken,) = take_all({KEY: item}.get, [Take(KEY, named, draws)], now)
+    denied = any(
+        not drawn.fits and draw.denies is Denies.ALONE and draw.mode in {Mode.TAKE, Mode.DRAIN}
+        for draw, drawn in zip(draws, taken.drawn, strict=True)
+    )
+    if denied:
+        assert taken.item is None
+    if taken.item is None:
+        return
+    charged = {draw.limit for draw in draws if draw.mode is Mode.CHARGE}
+    for number, (before, after) in enumerate(zip(buckets, taken.item.buckets, strict=True)):
+        balance = before.balance(EPOCH_MS, now)
+        floor = -before.limit.burst if number in charged else 0
+        assert min(balance, floor) <= after.tokens <= before.limit.burst
+        assert after.consumed - before.consumed == balance - after.tokens
