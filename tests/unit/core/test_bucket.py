@@ -99,12 +99,19 @@ def test_an_item_is_full_at_the_moment_its_last_bucket_is(
     at = item.full_at_ms()
     if at == NEVER:
         assert any(b.limit.refill == 0 and b.tokens < b.limit.burst for b in buckets)
-        assert not item.is_stale(EPOCH_MS + 10 * IDLE_MS)
         return
     assert all(b.balance(EPOCH_MS, at) == b.limit.burst for b in buckets)
     assert at == EPOCH_MS or any(b.balance(EPOCH_MS, at - 1) < b.limit.burst for b in buckets)
     assert item.is_stale(at + IDLE_MS)
     assert not item.is_stale(at + IDLE_MS - 1)
+
+
+def test_a_bucket_that_never_refills_is_never_forgotten() -> None:
+    """Forgetting it would give its burst back."""
+    once = Limit("once", 5 * MILLI, 5 * MILLI, 0, 1_000)
+    item = Item(EPOCH_MS, (Bucket(once, 4 * MILLI, MILLI),))
+    assert item.full_at_ms() == item.stale_at_ms() == NEVER
+    assert not item.is_stale(EPOCH_MS + 10**12)
 
 
 @given(limits(), limits(), st.integers(-60, 60), steps_ms)

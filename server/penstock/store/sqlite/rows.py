@@ -34,10 +34,13 @@ ORDER BY entity, resource LIMIT 1 OFFSET ?
 
 _CLEAN: Final = """
 DELETE FROM bucket WHERE (entity, resource) > (?, ?) AND (entity, resource) <= (?, ?)
-AND stale_at_ms <= ?
+AND stale_at_ms <= ? RETURNING entity, resource
 """
 
-_CLEAN_REST: Final = "DELETE FROM bucket WHERE (entity, resource) > (?, ?) AND stale_at_ms <= ?"
+_CLEAN_REST: Final = """
+DELETE FROM bucket WHERE (entity, resource) > (?, ?)
+AND stale_at_ms <= ? RETURNING entity, resource
+"""
 
 FIRST: Final = Key("", "")
 """Before every key."""
@@ -95,10 +98,12 @@ class ItemRows:
         """Delete what is stale among the next `count` items; returns where to go on."""
         last = self._db.execute(_STEP, (*after, count - 1)).fetchone()
         if last is None:
-            self._db.execute(_CLEAN_REST, (*after, now_ms))
-            return FIRST
-        self._db.execute(_CLEAN, (*after, *last, now_ms))
-        return Key(*last)
+            gone = self._db.execute(_CLEAN_REST, (*after, now_ms)).fetchall()
+        else:
+            gone = self._db.execute(_CLEAN, (*after, *last, now_ms)).fetchall()
+        for entity, resource in gone:
+            self._kept.pop(Key(entity, resource), None)
+        return FIRST if last is None else Key(*last)
 
 
 def _dump(item: Item) -> str:

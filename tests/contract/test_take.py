@@ -1,0 +1,254 @@
+"""What every store does with takes: one body for each behaviour and law."""
+
+import asyncio
+import random
+from itertools import pairwise
+
+import pytest
+from penstock.core.bucket import IDLE_MS, Bucket, Item, credit
+from penstock.core.limits import MILLI, Limit
+from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take
+from penstock.store.port import BucketStore
+
+NOW = 1_794_792_780_000
+"""A whole minute, so that a minute's tokens come at whole seconds."""
+FIVE = Limit.per(5, 60_000)
+BOB, EVE = Key("user=bob", "$domain:d"), Key("user=eve", "$domain:d")
+
+
+def take(
+    tokens: int = 1,
+    key: Key = BOB,
+    limit: Limit = FIVE,
+    mode: Mode = Mode.TAKE,
+    denies: Denies = Denies.ALONE,
+) -> Take:
+    return Take(key, (limit,), (Draw(0, tokens * MILLI, mode, denies),))
+
+
+async def fits(store: BucketStore, *takes: Take, now_ms: int = NOW) -> list[bool]:
+    return [one.drawn[0].fits for one in await store.take(takes, now_ms)]
+
+
+async def tokens(store: BucketStore, key: Key = BOB) -> int | None:
+    item = await store.read(key)
+    return None if item is None else item.buckets[0].tokens // MILLI
+
+
+async def test_an_item_is_created_full_by_its_first_take(store: BucketStore) -> None:
+    """The item is what the core says, with all of its policy."""
+    assert await store.read(BOB) is None
+    (taken,) = await store.take([take(2)], NOW)
+    assert taken.drawn == (Drawn(True, 3 * MILLI),)
+    assert await store.read(BOB) == Item(NOW, (Bucket(FIVE, 3 * MILLI, 2 * MILLI),))
+
+
+async def test_takes_are_admitted_up_to_the_burst(store: BucketStore) -> None:
+    """Then refused, until credit has come in."""
+    assert [await fits(store, take()) for _ in range(6)] == [[True]] * 5 + [[False]]
+    assert await fits(store, take(), now_ms=NOW + 11_999) == [False]
+    assert await fits(store, take(), now_ms=NOW + 12_000) == [True]
+
+
+async def test_a_denied_take_leaves_every_bucket_untouched(store: BucketStore) -> None:
+    """Of any item of the call, the charges beside it included."""
+    await store.take([take(5)], NOW)
+    before = await store.read(BOB)
+    calls = [take(1, EVE), take(1), take(1, Key("x", "y"), mode=Mode.CHARGE)]
+    assert await fits(store, *calls) == [True, False, True]
+    assert await store.read(BOB) == before
+    assert await store.read(EVE) is None
+    assert await store.read(Key("x", "y")) is None
+
+
+async def test_a_denied_draw_on_a_composite_item_takes_from_no_limit(store: BucketStore) -> None:
+    """All limits of an item are taken from together or not at all."""
+    rpm, tpm = Limit.per(5, 60_000, name="rpm"), Limit.per(100, 60_000, name="tpm")
+    both = Take(BOB, (rpm, tpm), (Draw(0, MILLI), Draw(1, 101 * MILLI)))
+    (taken,) = await store.take([both], NOW)
+    assert [drawn.fits for drawn in taken.drawn] == [True, False]
+    assert await store.read(BOB) is None
+
+
+async def test_a_charge_goes_into_debt_and_credit_repays_it_first(store: BucketStore) -> None:
+    """Down to one burst; a check fails until the debt is gone."""
+    assert await fits(store, take(7, mode=Mode.CHARGE)) == [False]
+    assert await tokens(store) == -2
+    assert await fits(store, take(0), now_ms=NOW + 23_999) == [False]
+    assert await fits(store, take(0), now_ms=NOW + 24_000) == [True]
+    assert await fits(store, take(2**63, mode=Mode.CHARGE), now_ms=NOW + 24_000) == [False]
+    assert await tokens(store) == -5
+
+
+async def test_a_refund_gives_back_up_to_the_burst(store: BucketStore) -> None:
+    """On an item that is not there it changes nothing."""
+    assert await fits(store, take(9, mode=Mode.REFUND)) == [True]
+    assert await store.read(BOB) is None
+    await store.take([take(4)], NOW)
+    assert await fits(store, take(2, mode=Mode.REFUND)) == [True]
+    assert await tokens(store) == 3
+    await store.take([take(9, mode=Mode.REFUND)], NOW)
+    assert await tokens(store) == 5
+
+
+async def test_quotas_deny_only_together(store: BucketStore) -> None:
+    """Those that fit are taken as long as one does."""
+    one, two = Limit.per(1, 60_000), Limit.per(2, 60_000)
+    calls = [
+        take(1, BOB, one, denies=Denies.TOGETHER),
+        take(1, EVE, two, denies=Denies.TOGETHER),
+    ]
+    outcomes = [await fits(store, *calls) for _ in range(3)]
+    assert outcomes == [[True, True], [False, True], [False, False]]
+
+
+async def test_a_check_writes_nothing(store: BucketStore) -> None:
+    """It only looks."""
+    assert await fits(store, take(0)) == [True]
+    assert await store.read(BOB) is None
+
+
+async def test_a_clock_that_goes_back_mints_nothing(store: BucketStore) -> None:
+    """A caller whose clock is 20 s behind moves neither the timestamp nor the balance."""
+    await store.take([take(5)], NOW)
+    assert await fits(store, take(), now_ms=NOW - 20_000) == [False]
+    await store.take([take(1)], NOW + 12_000)
+    await store.take([take(0, mode=Mode.CHARGE)], NOW - 20_000)
+    assert await fits(store, take(), now_ms=NOW + 12_000) == [False]
+
+
+async def test_a_cut_limit_applies_to_a_live_bucket_at_once(store: BucketStore) -> None:
+    """From 100 to 5: the next request finds at most five."""
+    await store.take([take(1, limit=Limit.per(100, 60_000))], NOW)
+    assert await fits(store, take(6), now_ms=NOW + 1) == [False]
+    assert await fits(store, take(5), now_ms=NOW + 1) == [True]
+    assert (await store.read(BOB) or Item(0, ())).buckets[0].limit == FIVE
+
+
+async def test_a_limit_added_to_a_live_item_starts_full(store: BucketStore) -> None:
+    """And one that is removed is cleaned up."""
+    old, kept, new = (Limit.per(5, 60_000, name=name) for name in ("old", "kept", "new"))
+    await store.take([Take(BOB, (old, kept), (Draw(0, MILLI), Draw(1, 2 * MILLI)))], NOW)
+    await store.take([Take(BOB, (kept, new), (Draw(0, MILLI), Draw(1, MILLI)))], NOW)
+    item = await store.read(BOB)
+    assert item is not None
+    assert item.buckets == (
+        Bucket(kept, 2 * MILLI, 3 * MILLI),
+        Bucket(new, 4 * MILLI, MILLI),
+    )
+
+
+async def test_a_reset_gives_the_burst_back(store: BucketStore) -> None:
+    """And says whether there was anything to reset."""
+    assert not await store.reset(BOB, NOW)
+    await store.take([take(5)], NOW)
+    assert await store.reset(BOB, NOW)
+    assert await fits(store, take(5)) == [True]
+    assert (await store.read(BOB) or Item(0, ())).buckets[0].consumed == 10 * MILLI
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "-", ".", "a.b-c_d", "ttl", "rf", 'quo"te', "back\\slash", "ümläut", "🚰", "'; DROP"],
+)
+async def test_any_name_is_kept_as_it_is(store: BucketStore, name: str) -> None:
+    """Names of limits, entities and resources are data, never syntax."""
+    key, limit = Key(f"e{name}", f"r{name}"), Limit.per(5, 60_000, name=name)
+    await store.take([take(2, key, limit)], NOW)
+    await store.take([take(1, key, limit)], NOW)
+    assert await store.read(key) == Item(NOW, (Bucket(limit, 2 * MILLI, 3 * MILLI),))
+
+
+async def test_an_item_holds_ten_limits_and_large_numbers(store: BucketStore) -> None:
+    """Each limit up to what the wire can say, over a year."""
+    policy = tuple(Limit.per(2**32 - 1, 365 * 86_400_000, name=f"l{n}") for n in range(10))
+    draws = tuple(Draw(n, (2**32 - 2) * MILLI) for n in range(10))
+    await store.take([Take(BOB, policy, draws)], NOW)
+    item = await store.read(BOB)
+    assert item is not None
+    assert [bucket.tokens for bucket in item.buckets] == [MILLI] * 10
+
+
+async def test_many_callers_on_one_bucket_are_admitted_exactly_the_burst(
+    store: BucketStore,
+) -> None:
+    """Whatever the interleaving: no lost update, and the record says what was admitted."""
+    limit = Limit.per(100, 60_000)
+    answers = await asyncio.gather(*[fits(store, take(1, limit=limit)) for _ in range(500)])
+    assert sum(one[0] for one in answers) == 100
+    assert await store.read(BOB) == Item(NOW, (Bucket(limit, 0, 100 * MILLI),))
+
+
+async def test_no_window_admits_more_than_burst_and_credit(store: BucketStore) -> None:
+    """Callers at moments all over a minute: every window of the run keeps law 1."""
+    limit = Limit.per(50, 10_000, burst=20)
+    rng = random.Random(7)
+    moments = sorted(NOW + rng.randrange(60_000) for _ in range(600))
+    admitted = [now for now in moments if (await fits(store, take(1, limit=limit), now_ms=now))[0]]
+    for first in range(len(admitted)):
+        for last in range(first, len(admitted)):
+            most = limit.burst + credit(limit, admitted[first], admitted[last])
+            assert (last - first + 1) * MILLI <= most
+    assert len(admitted) > 250
+
+
+async def test_stale_items_are_forgotten_and_others_kept(store: BucketStore) -> None:
+    """Clients choose the keys: those that are full again and idle go, while takes go on."""
+    second = Limit.per(5, 1_000)
+    visitors = [Key(f"visitor={n:04}", "$domain:d") for n in range(300)]
+    for key in visitors:
+        await store.take([take(1, key, second)], NOW)
+    await store.take([take(5, EVE, Limit.per(5, 86_400_000))], NOW)
+    later = NOW + 1_000 + IDLE_MS
+    for n in range(2_000):
+        await store.take([take(1, Key(f"late={n}", "$domain:d"), second)], later)
+    assert [key for key in visitors if await store.read(key)] == []
+    assert await tokens(store, EVE) == 0
+
+
+async def test_a_cancelled_caller_has_consumed_all_or_nothing(store: BucketStore) -> None:
+    """Callers that give up at random moments never leave half of a call behind."""
+    limit = Limit.per(1_000, 86_400_000)
+    rng = random.Random(3)
+    calls = [
+        asyncio.create_task(fits(store, take(1, BOB, limit), take(1, EVE, limit)))
+        for _ in range(300)
+    ]
+    for call in calls:
+        if rng.random() < 0.5:
+            await asyncio.sleep(0)
+        if rng.random() < 0.5:
+            call.cancel()
+    answered = await asyncio.gather(*calls, return_exceptions=True)
+    bob, eve = await store.read(BOB), await store.read(EVE)
+    assert bob is not None
+    assert bob == eve
+    done = sum(not isinstance(answer, BaseException) for answer in answered)
+    assert done * MILLI <= bob.buckets[0].consumed <= len(calls) * MILLI
+
+
+async def test_a_charge_lands_even_if_its_caller_is_gone(store: BucketStore) -> None:
+    """Envoy gives up on a slow report of what a stream used; the use was real."""
+    limit = Limit.per(1_000, 86_400_000)
+    calls = [
+        asyncio.create_task(store.take([take(1, limit=limit, mode=Mode.CHARGE)], NOW))
+        for _ in range(50)
+    ]
+    await asyncio.sleep(0)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    # A store answers in order, so this one comes after all of them.
+    item = await store.read(BOB)
+    assert item is not None
+    assert item.buckets[0].consumed == 50 * MILLI
+
+
+async def test_waits_told_are_waits_that_suffice(store: BucketStore) -> None:
+    """A polled bucket never starves: it is let in at the rate it was promised."""
+    limit = Limit.per(7, 3_600_000)
+    await store.take([take(7, limit=limit)], NOW)
+    moments = range(NOW, NOW + 3_600_001, 40_000)
+    admitted = [now for now in moments if (await fits(store, take(1, limit=limit), now_ms=now))[0]]
+    assert len(admitted) == 7
+    assert all(second - first >= 480_000 for first, second in pairwise(admitted))

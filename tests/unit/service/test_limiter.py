@@ -1,0 +1,191 @@
+"""The limiter: what it checks, what it adds, and what it does when the store fails."""
+
+from collections.abc import Sequence
+
+import pytest
+from penstock.core.bucket import Item
+from penstock.core.decision import Decision, Status
+from penstock.core.limits import Limit, Unit
+from penstock.core.request import Descriptor, Override, Request
+from penstock.core.rules import Children, Domain, Node, Rule, Rules
+from penstock.core.take import Key, Take, Taken
+from penstock.errors import InvalidRequestError, RequestError, StoreError
+from penstock.service.headers import HeaderNames, limit_headers
+from penstock.service.limiter import MAX_DESCRIPTORS, Answer, Limiter, OnUnavailable, Options
+from penstock.store.memory import MemoryStore
+from penstock.store.port import BucketStore
+
+NOW = 1_794_792_780_000
+FIVE = Limit.per(5, 60_000)
+
+
+def rules(tokens: int = 5) -> Rules:
+    limit = Limit.per(tokens, 60_000)
+    nodes = [
+        Node("user", rule=Rule("d.user", (limit,), metadata={"tier": "a", "m": {"x": 1}})),
+        Node("zero", rule=Rule("d.zero", (Limit.per(0, 60_000),), metadata={"zero": True})),
+        Node("more", rule=Rule("d.more", (limit,), metadata={"tier": "b", "m": {"x": 2, "y": 3}})),
+        Node("free", rule=Rule("d.free", (), metadata={"free": True})),
+    ]
+    return {"d": Domain("d", Children(nodes))}
+
+
+def limiter(options: Options | None = None, store: BucketStore | None = None) -> Limiter:
+    made = Limiter(store or MemoryStore(), options or Options(), lambda: NOW)
+    made.use(rules())
+    return made
+
+
+def on(*keys: str, domain: str = "d") -> Request:
+    return Request(domain, tuple(Descriptor(((key, "v"),)) for key in keys))
+
+
+async def ask(asked: Limiter, *keys: str) -> Answer:
+    return await asked.answer(asked.prepare(on(*keys)))
+
+
+class BrokenStore(MemoryStore):
+    """Cannot answer, as a store whose machine is gone."""
+
+    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        raise StoreError(f"no store for {len(takes)} takes at {now_ms}")
+
+    async def read(self, key: Key) -> Item | None:
+        raise StoreError(f"no store for {key}")
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "text"),
+    [
+        (on("user", domain=""), RequestError, "rate limit domain must not be empty"),
+        (on(), RequestError, "rate limit descriptor list must not be empty"),
+        (
+            on(*["user"] * (MAX_DESCRIPTORS + 1)),
+            InvalidRequestError,
+            "1001 descriptors in one request, at most 1000",
+        ),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(
+    request_: Request, kind: type[Exception], text: str
+) -> None:
+    """With the reference server's words where it has some."""
+    with pytest.raises(kind, match=text):
+        limiter().prepare(request_)
+
+
+def test_without_rules_nothing_is_decided() -> None:
+    """As the reference server says it."""
+    unready = Limiter(MemoryStore(), Options(), lambda: NOW)
+    assert not unready.ready
+    with pytest.raises(RequestError, match="no rate limit configuration loaded"):
+        unready.prepare(on("user"))
+    unready.use(rules())
+    assert unready.ready
+
+
+async def test_new_rules_apply_to_the_next_request_and_to_live_buckets() -> None:
+    """From five to two: what is left of the bucket is at most two."""
+    asked = limiter()
+    generation = asked.generation
+    await ask(asked, "user")
+    asked.use(rules(2))
+    assert asked.generation == generation + 1
+    answers = [await ask(asked, "user") for _ in range(3)]
+    assert [answer.decision.over for answer in answers] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("on_unavailable", "expected"),
+    [
+        ("allow", Decision(False, (Status(), Status()))),
+        ("deny", Decision(True, (Status(over=True), Status(over=True)))),
+    ],
+)
+async def test_a_store_that_fails_is_answered_as_configured(
+    on_unavailable: OnUnavailable, expected: Decision
+) -> None:
+    """Allow or deny, with a status for each descriptor."""
+    asked = limiter(Options(on_unavailable=on_unavailable), BrokenStore())
+    assert (await ask(asked, "user", "more")).decision == expected
+
+
+async def test_a_store_that_fails_is_an_error_by_default() -> None:
+    """So that Envoy's failure_mode_deny decides."""
+    with pytest.raises(StoreError, match="no store for 1 takes"):
+        await ask(limiter(store=BrokenStore()), "user")
+
+
+async def test_a_request_without_limits_needs_no_store() -> None:
+    """Unlimited and unmatched descriptors are answered while it is gone."""
+    assert not (await ask(limiter(store=BrokenStore()), "free", "nothing")).decision.over
+
+
+NAMES = HeaderNames("L", "R", "T")
+OTHER = Limit.per(9, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("decision", "headers"),
+    [
+        (Decision(False, (Status(),)), ()),
+        (
+            Decision(False, (Status(), Status(False, FIVE, 3, 24), Status(False, OTHER, 8, 1))),
+            (("L", "5"), ("R", "3"), ("T", "24")),
+        ),
+        (
+            Decision(True, (Status(False, FIVE, 0, 60), Status(True, OTHER, 0, 1))),
+            (("L", "9"), ("R", "0"), ("T", "1"), ("retry-after", "1")),
+        ),
+        (
+            Decision(True, (Status(True, OTHER, 0, 1), Status(True, FIVE, 0, 12))),
+            (("L", "5"), ("R", "0"), ("T", "12"), ("retry-after", "12")),
+        ),
+        (
+            Decision(False, (Status(True, FIVE, 0, 12),)),
+            (("L", "5"), ("R", "0"), ("T", "12")),
+        ),
+    ],
+)
+def test_headers_tell_of_the_refused_or_else_the_scarcest(
+    decision: Decision, headers: tuple[tuple[str, str], ...]
+) -> None:
+    """Retry-after comes only with a denial."""
+    assert limit_headers(decision, NAMES) == headers
+
+
+async def test_headers_and_metadata_are_added_where_asked_for() -> None:
+    """And not otherwise."""
+    plain = await ask(limiter(), "user")
+    assert (plain.headers, plain.metadata) == ((), None)
+    rich = await ask(limiter(Options(headers=NAMES, dynamic_metadata=True)), "user")
+    assert rich.headers == (("L", "5"), ("R", "4"), ("T", "12"))
+    assert rich.metadata is not None
+
+
+async def test_dynamic_metadata_describes_the_request_and_what_passed() -> None:
+    """The first rule to name a key wins, maps are merged, a refused rule says nothing."""
+    asked = limiter(Options(dynamic_metadata=True))
+    descriptors = (
+        Descriptor((("user", "bob"), ("x", "y"))),
+        Descriptor((("user", "bob"),), hits=2, override=None),
+        Descriptor((("more", ""),)),
+        Descriptor((("zero", ""),)),
+        Descriptor((("free", ""),)),
+        Descriptor((("o", "v"),), override=Override(3, Unit.HOUR)),
+    )
+    prepared = asked.prepare(Request("d", descriptors, hits=4))
+    answer = await asked.answer(prepared)
+    assert answer.metadata == {
+        "domain": "d",
+        "hitsAddend": 4,
+        "descriptors": [
+            {"entries": ["user=bob", "x=y"]},
+            {"entries": ["user=bob"], "hitsAddend": 2},
+            {"entries": ["more="]},
+            {"entries": ["zero="]},
+            {"entries": ["free="]},
+            {"entries": ["o=v"], "limit": "requests_per_unit:3 unit:HOUR"},
+        ],
+        "metadata": {"tier": "a", "m": {"x": 1, "y": 3}},
+    }

@@ -1,0 +1,67 @@
+"""A server in this process, on a free port, and a channel to it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import grpc
+import pytest
+from penstock.core.limits import Limit
+from penstock.core.rules import Children, Domain, Node, Rule, Rules
+from penstock.core.take import Take, Taken
+from penstock.service.limiter import Limiter, Options
+from penstock.store.memory import MemoryStore
+from penstock.transport.codec import METHOD, SERVICE
+from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.rls import RateLimitService
+
+NOW = 1_794_792_780_000
+
+
+class MoodyStore(MemoryStore):
+    """A store that can be told to raise, or to wait until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+        self.hold = False
+
+    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        if self.error is not None:
+            raise self.error
+        if self.hold:
+            await asyncio.Event().wait()
+        return await super().take(takes, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    server: GrpcServer
+    limiter: Limiter
+    store: MoodyStore
+    channel: grpc.aio.Channel
+    address: str
+
+    async def call(self, data: bytes, timeout_s: float = 10) -> bytes:
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
+            f"/{SERVICE}/{METHOD}"
+        )
+        return await method(data, timeout=timeout_s)
+
+
+def rules() -> Rules:
+    limits = {"five": 5, "many": 1_000_000}
+    nodes = [Node(key, rule=Rule(f"d.{key}", (Limit.per(n, 60_000),))) for key, n in limits.items()]
+    return {"d": Domain("d", Children(nodes))}
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    store = MoodyStore()
+    limiter = Limiter(store, Options(), lambda: NOW)
+    limiter.use(rules())
+    server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0))
+    address = await server.start()
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield Running(server, limiter, store, channel, address)
+    await server.stop(0)

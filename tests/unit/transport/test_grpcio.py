@@ -1,0 +1,212 @@
+"""The service over real gRPC: codes, messages, deadlines, health, and what clients may send."""
+
+import asyncio
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from penstock.core.request import Descriptor, Request
+from penstock.errors import ConfigError, StoreError
+from penstock.service.limiter import Limiter, Options
+from penstock.store.memory import MemoryStore
+from penstock.transport.codec import decode_response, encode_request
+from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.rls import RateLimitService
+
+from tests.unit.transport.conftest import Running
+
+
+def request(*values: str, key: str = "five", hits: int | None = None, domain: str = "d") -> bytes:
+    descriptors = tuple(Descriptor(((key, value),), hits) for value in values)
+    return encode_request(Request(domain, descriptors))
+
+
+async def failure(running: Running, data: bytes, timeout_s: float = 10) -> tuple[str, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await running.call(data, timeout_s)
+    return caught.value.code().name, caught.value.details() or ""
+
+
+async def test_requests_are_answered_until_the_limit(running: Running) -> None:
+    """Five pass, the sixth is over, with the time to wait."""
+    answers = [decode_response(await running.call(request("bob"))) for _ in range(6)]
+    codes = [answer["overall_code"] for answer in answers]
+    assert codes == ["OK"] * 5 + ["OVER_LIMIT"]
+    assert answers[5]["statuses"][0]["duration_until_reset"] == "12s"
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "text"),
+    [
+        (request("v", domain=""), "UNKNOWN", "rate limit domain must not be empty"),
+        (request(), "UNKNOWN", "rate limit descriptor list must not be empty"),
+        (b"\xff\xff", "INVALID_ARGUMENT", "not a RateLimitRequest"),
+        (
+            b"\x0a\x01d\x12\x0b\x0a\x05\x0a\x01k\x12\x00\x12\x02\x08\x05",
+            "INVALID_ARGUMENT",
+            "descriptor {'k': ''}: its limit override has no known unit (0); use one of SECOND,",
+        ),
+        (
+            request(*["v"] * 10_000),
+            "INVALID_ARGUMENT",
+            "10000 descriptors in one request, at most 1000",
+        ),
+    ],
+)
+async def test_bad_requests_get_a_code_and_a_message(
+    running: Running, data: bytes, code: str, text: str
+) -> None:
+    """The reference server's code and words where it has some; and it serves on."""
+    assert (await failure(running, data))[0] == code
+    assert text in (await failure(running, data))[1]
+    assert decode_response(await running.call(request("bob")))["overall_code"] == "OK"
+
+
+async def test_a_megabyte_of_value_is_counted_like_any_other(running: Running) -> None:
+    """Five pass, the sixth is over."""
+    data = request("v" * 1_000_000)
+    answers = [decode_response(await running.call(data)) for _ in range(6)]
+    assert [one["overall_code"] for one in answers] == ["OK"] * 5 + ["OVER_LIMIT"]
+
+
+async def test_more_than_grpc_takes_is_refused_by_grpc(running: Running) -> None:
+    """Four megabytes are the most, and the connection lives on."""
+    code, _ = await failure(running, request("v" * 5_000_000))
+    assert code == "RESOURCE_EXHAUSTED"
+    await running.call(request("bob"))
+
+
+async def test_enormous_hits_are_charged_as_far_as_debt_goes(running: Running) -> None:
+    """2^63 hits end at one burst of debt; they do not fit, and nothing overflows."""
+    answer = decode_response(await running.call(request("bob", hits=2**63)))
+    assert answer["overall_code"] == "OVER_LIMIT"
+    check = decode_response(await running.call(request("bob", hits=0)))
+    assert check["statuses"][0]["duration_until_reset"] == "60s"
+
+
+async def test_a_failing_store_is_unavailable(running: Running) -> None:
+    """Never a decision: Envoy's failure_mode_deny has to decide."""
+    running.store.error = StoreError("the disk is gone")
+    assert await failure(running, request("bob")) == ("UNAVAILABLE", "the disk is gone")
+    running.store.error = None
+    await running.call(request("bob"))
+
+
+async def test_a_fault_of_the_server_is_internal_and_tells_no_secrets(running: Running) -> None:
+    """The caller learns that, the log learns what."""
+    running.store.error = RuntimeError("password=hunter2")
+    code, text = await failure(running, request("bob"))
+    assert code == "INTERNAL"
+    assert "hunter2" not in text
+
+
+async def test_a_deadline_ends_the_call_and_not_the_server(running: Running) -> None:
+    """A store that hangs costs its caller the deadline, and nobody else anything."""
+    running.store.hold = True
+    assert (await failure(running, request("bob"), 0.1))[0] == "DEADLINE_EXCEEDED"
+    running.store.hold = False
+    await running.call(request("bob"))
+
+
+async def test_a_caller_that_cancels_leaves_nothing_behind(running: Running) -> None:
+    """Calls given up in the middle neither block nor fail those that follow."""
+    running.store.hold = True
+    calls = [asyncio.create_task(running.call(request("bob"))) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    running.store.hold = False
+    answer = decode_response(await running.call(request("bob")))
+    assert answer["statuses"][0]["limit_remaining"] == 4
+
+
+async def test_an_unknown_method_is_unimplemented(running: Running) -> None:
+    """As gRPC has it."""
+    method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = running.channel.unary_unary("/a/B")
+    with pytest.raises(grpc.aio.AioRpcError, match="Method not found"):
+        await method(b"")
+
+
+async def test_health_says_when_to_come(running: Running) -> None:
+    """For the whole server and for `ratelimit`; an unknown service is not found."""
+    check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+    check = running.channel.unary_unary("/grpc.health.v1.Health/Check")
+    serving = health_pb2.HealthCheckResponse
+
+    async def status(name: str) -> int:
+        asked = health_pb2.HealthCheckRequest(service=name).SerializeToString()
+        return health_pb2.HealthCheckResponse.FromString(await check(asked)).status
+
+    assert [await status(name) for name in ("", "ratelimit")] == [serving.NOT_SERVING] * 2
+    await running.server.set_serving(serving=True)
+    assert [await status(name) for name in ("", "ratelimit")] == [serving.SERVING] * 2
+    with pytest.raises(grpc.aio.AioRpcError, match="NOT_FOUND"):
+        await status("other")
+
+
+async def test_a_drain_goes_on_serving_and_ends_when_it_is_quiet(running: Running) -> None:
+    """Health checks are told at once; a call during the drain is answered."""
+    await running.server.set_serving(serving=True)
+    drain = asyncio.create_task(running.server.drain(timeout_s=30))
+    await asyncio.sleep(0.1)
+    assert decode_response(await running.call(request("bob")))["overall_code"] == "OK"
+    await asyncio.wait_for(drain, timeout=10)
+
+
+async def test_a_drain_ends_when_time_is_up(running: Running) -> None:
+    """However busy clients are."""
+    drain = asyncio.create_task(running.server.drain(timeout_s=0.3))
+    while not drain.done():
+        await running.call(request("bob"))
+    await drain
+
+
+async def test_new_rules_apply_to_a_request_seen_before(running: Running) -> None:
+    """What was prepared under the old rules is void."""
+    assert (
+        decode_response(await running.call(request("bob")))["statuses"][0]["limit_remaining"] == 4
+    )
+    running.limiter.use({})
+    assert decode_response(await running.call(request("bob")))["statuses"] == [{"code": "OK"}]
+
+
+async def test_a_port_that_is_taken_is_said_so(running: Running) -> None:
+    """A second server on the port must not take half of the calls."""
+    port = int(running.address.rpartition(":")[2])
+    service = RateLimitService(Limiter(MemoryStore(), Options(), lambda: 0))
+    second = GrpcServer(service, Listener("127.0.0.1", port))
+    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: taken"):
+        await second.start()
+
+
+@pytest.mark.parametrize(
+    ("listener", "address"),
+    [
+        (Listener("0.0.0.0", 8081), "0.0.0.0:8081"),  # noqa: S104 - only written, not listened on
+        (Listener("::", 8081), "[::]:8081"),
+        (Listener("::", 8081, "/run/rls.sock"), "unix:/run/rls.sock"),
+    ],
+)
+def test_addresses_are_written_as_grpc_wants_them(listener: Listener, address: str) -> None:
+    """IPv6 in brackets, and a unix socket before both."""
+    assert listener.address == address
+
+
+async def test_clients_are_asked_to_connect_anew_when_a_connection_is_old() -> None:
+    """So that they spread over servers that were added later."""
+    limiter = Limiter(MemoryStore(), Options(), lambda: 0)
+    limiter.use({})
+    listener = Listener("127.0.0.1", 0, max_connection_age_ms=200, max_connection_age_grace_ms=200)
+    server = GrpcServer(RateLimitService(limiter), listener)
+    address = await server.start()
+    states = []
+    async with grpc.aio.insecure_channel(address) as channel:
+        await channel.channel_ready()
+        state = channel.get_state()
+        for _ in range(2):
+            await asyncio.wait_for(channel.wait_for_state_change(state), timeout=10)
+            state = channel.get_state(try_to_connect=True)
+            states.append(state)
+    assert states[0] is grpc.ChannelConnectivity.IDLE
+    await server.stop(0)
