@@ -37,6 +37,7 @@ def takes(draw: st.DrawFn) -> list[Take]:
                     st.integers(0, 25).map(lambda tokens: tokens * MILLI),
                     st.sampled_from(Mode),
                     st.sampled_from(Denies),
+                    st.integers(0, 2),
                 ),
                 min_size=1,
                 max_size=4,

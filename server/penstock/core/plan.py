@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.bucket import wait_ms
 from penstock.core.decision import UNLIMITED, UNMATCHED, Decision, Status
@@ -50,11 +51,9 @@ def make_plan(domain: Domain | None, request: Request, behaviour: Behaviour) -> 
     replaced = frozenset[str]().union(*[match[0].replaces for match in found if match])
     quota_passes = any(_passes_quota(match, replaced, behaviour) for match in found)
 
-    draws: dict[Key, list[Draw]] = {}
-    policies: dict[Key, tuple[Limit, ...]] = {}
-    order: dict[Key, int] = {}
+    pending: dict[Key, _Pending] = {}
     parts: list[Part | Status] = []
-    for descriptor, match in zip(request.descriptors, found, strict=True):
+    for number, (descriptor, match) in enumerate(zip(request.descriptors, found, strict=True)):
         if match is None:
             parts.append(UNMATCHED)
             continue
@@ -73,16 +72,21 @@ def make_plan(domain: Domain | None, request: Request, behaviour: Behaviour) -> 
             denies = Denies.NEVER
         else:
             denies = Denies.TOGETHER if quota else Denies.ALONE
-        mine = draws.setdefault(key, [])
-        policies[key] = rule.limits
-        parts.append(
-            Part(rule, limits, amount, quota, order.setdefault(key, len(order)), len(mine))
-        )
+        take = pending.setdefault(key, _Pending(len(pending), rule.limits, []))
+        parts.append(Part(rule, limits, amount, quota, take.number, len(take.draws)))
         for limit in limits:
             mode = _mode(descriptor, hits, rule.on_exceed.get(limit.name), behaviour)
-            mine.append(Draw(rule.limits.index(limit), amount, mode, denies))
-    takes = tuple(Take(key, policies[key], tuple(mine)) for key, mine in draws.items())
-    return Plan(takes, tuple(parts), quota_passes)
+            take.draws.append(Draw(rule.limits.index(limit), amount, mode, denies, number))
+    takes = [Take(key, take.limits, tuple(take.draws)) for key, take in pending.items()]
+    return Plan(tuple(takes), tuple(parts), quota_passes)
+
+
+class _Pending(NamedTuple):
+    """A take that descriptors still add to."""
+
+    number: int
+    limits: tuple[Limit, ...]
+    draws: list[Draw]
 
 
 def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int) -> Decision:

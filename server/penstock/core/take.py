@@ -10,6 +10,7 @@ only if the takes are admitted. So the outcome does not depend on the order of t
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
 from typing import NamedTuple
 
 from penstock.core.bucket import Bucket, Item, settle
@@ -33,7 +34,7 @@ class Mode(Enum):
 
 
 class Denies(Enum):
-    """When a take or drain that does not fit denies the whole call."""
+    """When a take that does not fit denies the whole call. Other modes deny nothing."""
 
     ALONE = "alone"
     TOGETHER = "together"  # only when every other draw marked so is refused too (quotas)
@@ -42,6 +43,8 @@ class Denies(Enum):
 
 TAKE, DRAIN, CHARGE, REFUND = Mode.TAKE, Mode.DRAIN, Mode.CHARGE, Mode.REFUND
 ALONE, TOGETHER = Denies.ALONE, Denies.TOGETHER
+OWED = (Mode.CHARGE, Mode.REFUND)
+"""Reports of what already happened: due even if the caller is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,9 @@ class Draw:
     amount: int
     mode: Mode = Mode.TAKE
     denies: Denies = Denies.ALONE
+    descriptor: int = 0
+    """Which one of the request asks. What it asks for is taken whole or not at all, so the draws
+    of one descriptor stand together and deny alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +68,12 @@ class Take:
     limits: tuple[Limit, ...]
     draws: tuple[Draw, ...]
     must_land: bool = field(init=False)
-    """Charges and refunds report what already happened: due even if the caller is gone."""
+    """It has charges or refunds."""
     is_plain: bool = field(init=False)
     """One limit, and one amount to take from it."""
 
     def __post_init__(self) -> None:
-        owed = any(draw.mode is CHARGE or draw.mode is REFUND for draw in self.draws)
-        object.__setattr__(self, "must_land", owed)
+        object.__setattr__(self, "must_land", any(draw.mode in OWED for draw in self.draws))
         is_plain = len(self.limits) == len(self.draws) == 1 and self.draws[0].mode is TAKE
         object.__setattr__(self, "is_plain", is_plain)
 
@@ -91,15 +96,10 @@ def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: i
     """Decide takes on distinct items, which `get` looks up, all or none."""
     if len(takes) == 1 and takes[0].is_plain:
         return [_take_plain(get(takes[0].key), takes[0], now_ms)]
-    drafts = []
-    denied = quota_refused = quota_passed = False
-    for take in takes:
-        draft = _Draft(get(take.key), take, now_ms)
-        drafts.append(draft)
-        denied = denied or draft.denied
-        quota_refused = quota_refused or draft.quota_refused
-        quota_passed = quota_passed or draft.quota_passed
-    denied = denied or (quota_refused and not quota_passed)
+    drafts = [_Draft(get(take.key), take, now_ms) for take in takes]
+    denied = any(draft.denied for draft in drafts)
+    if not denied and any(draft.quota_refused for draft in drafts):
+        denied = not any(draft.quota_passed for draft in drafts)
     return [draft.taken(denied) for draft in drafts]
 
 
@@ -127,28 +127,37 @@ class _Draft:
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
         self._take = take
         self._rf, self._before, self._consumed = settle(item, take.limits, now_ms)
-        self._left = left = self._before.copy()
+        self._left = self._before.copy()
         """What is in each bucket if the call is admitted."""
         self._fits: list[bool] = []
-        fits = self._fits
         self.denied = self.quota_refused = self.quota_passed = False
-        for draw in take.draws:
-            balance, amount, mode = left[draw.limit], draw.amount, draw.mode
-            fit = balance >= amount
-            fits.append(fit)
-            if mode is TAKE:
-                if fit:
-                    left[draw.limit] = balance - amount
-            elif mode is DRAIN:
-                left[draw.limit] = max(balance - amount, min(balance, 0))
-            else:
-                continue
-            if not fit and draw.denies is ALONE:
-                self.denied = True
-            elif draw.denies is TOGETHER:
-                self._count_quota(fit)
+        for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
+            self._reserve(list(draws))
         if take.must_land:
             self._add_owed()
+
+    def _reserve(self, draws: list[Draw]) -> None:
+        """Hold what one descriptor asks for, if all of it is there."""
+        left = self._left.copy()
+        asked = refused = False
+        for draw in draws:
+            balance = left[draw.limit]
+            fits = balance >= draw.amount
+            self._fits.append(fits)
+            if draw.mode is DRAIN:
+                left[draw.limit] = max(balance - draw.amount, min(balance, 0))
+            elif draw.mode is TAKE:
+                asked = True
+                refused = refused or not fits
+                left[draw.limit] = balance - draw.amount
+        if not refused:
+            self._left = left
+        denies = draws[0].denies
+        if denies is ALONE:
+            self.denied = self.denied or refused
+        elif denies is TOGETHER and asked:
+            self.quota_passed = self.quota_passed or not refused
+            self.quota_refused = self.quota_refused or refused
 
     def _add_owed(self) -> None:
         left = self._left
@@ -164,12 +173,6 @@ class _Draft:
                 continue
             if self._fits[number] and draw.denies is TOGETHER:
                 self.quota_passed = True
-
-    def _count_quota(self, fit: bool) -> None:
-        if fit:
-            self.quota_passed = True
-        else:
-            self.quota_refused = True
 
     def taken(self, denied: bool) -> Taken:
         left, take = self._left, self._take

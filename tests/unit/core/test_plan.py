@@ -288,6 +288,15 @@ def test_of_several_limits_the_refused_one_that_takes_longest_is_reported() -> N
     assert over.limit.name == "slow"
 
 
+def test_a_quota_of_several_limits_passes_only_as_a_whole() -> None:
+    """One of its limits refuses: it is over, and takes from none of them."""
+    world = World(Behaviour(quota_mode=True))
+    assert world.ask("several", hits=12).over
+    assert world.consumed() == 0
+    assert not world.ask("several", "named", hits=3).over
+    assert world.consumed() == 12
+
+
 def test_a_limit_of_zero_is_always_over_and_a_check_passes() -> None:
     """It never refills, so the wait is one period."""
     world = World()

@@ -104,7 +104,7 @@ def test_quotas_deny_only_together(first: int, second: int, admitted: bool) -> N
     """As long as one of them passes, those that fit are taken and the others left alone."""
     takes = [
         take(Draw(0, first * MILLI, Mode.TAKE, Denies.TOGETHER)),
-        take(Draw(0, second * MILLI, Mode.DRAIN, Denies.TOGETHER), key=OTHER),
+        take(Draw(0, second * MILLI, Mode.TAKE, Denies.TOGETHER), key=OTHER),
     ]
     taken = take_all({KEY: holding(5), OTHER: holding(5)}.get, takes, EPOCH_MS)
     assert any(outcome.item for outcome in taken) == admitted
@@ -123,6 +123,28 @@ def test_a_report_on_a_quota_counts_as_a_quota(mode: Mode, amount: int, admitted
     ]
     taken = take_all({KEY: holding(5), OTHER: holding(3)}.get, takes, EPOCH_MS)
     assert (taken[1].item is not None) == admitted
+
+
+@pytest.mark.parametrize("denies", [Denies.NEVER, Denies.TOGETHER])
+def test_what_one_descriptor_asks_for_is_taken_whole_or_not_at_all(denies: Denies) -> None:
+    """Also where it denies nobody: of two limits, the one that fits is left alone, too."""
+    rpm, tpm = Limit.per(5, 60_000, name="rpm"), Limit.per(100, 60_000, name="tpm")
+    asked = Take(
+        KEY,
+        (rpm, tpm),
+        (
+            Draw(0, MILLI, Mode.TAKE, denies, 0),
+            Draw(1, 101 * MILLI, Mode.TAKE, denies, 0),
+            Draw(0, 2 * MILLI, Mode.TAKE, Denies.NEVER, 1),
+        ),
+    )
+    (taken,) = take_all({KEY: None}.get, [asked], EPOCH_MS)
+    assert [drawn.fits for drawn in taken.drawn] == [True, False, True]
+    if denies is Denies.TOGETHER:
+        assert taken.item is None
+    else:
+        assert taken.item is not None
+        assert [bucket.tokens for bucket in taken.item.buckets] == [3 * MILLI, 100 * MILLI]
 
 
 @pytest.mark.parametrize(
@@ -172,11 +194,14 @@ def test_whatever_is_asked_the_laws_hold(
         for limit, tokens in zip(named, held, strict=False)
     ]
     item = Item(EPOCH_MS, tuple(buckets))
-    draws = tuple(Draw(number % len(named), a, mode, denies) for mode, denies, a, number in asked)
+    draws = tuple(
+        Draw(number % len(named), amount, mode, denies, descriptor)
+        for descriptor, (mode, denies, amount, number) in enumerate(asked)
+    )
     now = EPOCH_MS + step
     (taken,) = take_all({KEY: item}.get, [Take(KEY, named, draws)], now)
     denied = any(
-        not drawn.fits and draw.denies is Denies.ALONE and draw.mode in {Mode.TAKE, Mode.DRAIN}
+        not drawn.fits and draw.denies is Denies.ALONE and draw.mode is Mode.TAKE
         for draw, drawn in zip(draws, taken.drawn, strict=True)
     )
     if denied:
