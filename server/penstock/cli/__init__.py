@@ -1,6 +1,7 @@
 """The command `penstock`: one file for each group of commands."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -21,8 +22,7 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit codes: 0 done, 1 the answer is no, 2 it could not be done."""
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="A rate-limit server for Envoy.",
@@ -33,9 +33,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for group in (serve, check, config):
         group.add_commands(commands)
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit codes: 0 done, 1 the answer is no, 2 it could not be done."""
+    arguments = build_parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # As with `penstock check … | head`: nobody listens, and Python flushes once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
     except PenstockError as exc:
         print(f"penstock: error: {exc}", file=sys.stderr)
         return EXIT_ERROR

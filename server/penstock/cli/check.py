@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,6 +11,9 @@ from penstock.core.limits import UINT32_MAX
 from penstock.core.request import Descriptor, Request
 from penstock.errors import ConfigError
 from penstock.transport.client import connect
+
+MAX_TIMEOUT_S: Final = 86_400
+_DIGITS: Final = re.compile("[0-9]{1,10}")
 
 EXAMPLES: Final = """\
 exit code: 0 OK, 1 over the limit (at least once), 2 error
@@ -51,10 +55,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _run(arguments: argparse.Namespace) -> int:
     request = _request(arguments)
     repeat = _count("--repeat", arguments.repeat)
-    try:
-        timeout_s = parse_duration_ms(arguments.timeout) / 1000
-    except ValueError as exc:
-        raise ConfigError(f"--timeout: {exc}") from exc
+    timeout_s = _timeout_s(arguments.timeout)
     over = False
     with connect(arguments.address, timeout_s) as call:
         for _ in range(repeat):
@@ -68,8 +69,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> Request:
-    own = arguments.charge or arguments.refund
-    hits = None if own is None else _count("--charge or --refund", own)
+    for text in (arguments.domain, *arguments.descriptors):
+        try:
+            text.encode()
+        except UnicodeEncodeError as exc:
+            raise ConfigError(f"{text!r} is not UTF-8, which the wire carries") from exc
+    hits = None
+    if arguments.charge is not None:
+        hits = _count("--charge", arguments.charge)
+    elif arguments.refund is not None:
+        hits = _count("--refund", arguments.refund)
     descriptors = tuple(
         Descriptor(_entries(text), hits, refund=arguments.refund is not None)
         for text in arguments.descriptors
@@ -88,15 +97,26 @@ def _entries(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(entries)
 
 
+def _timeout_s(text: str) -> float:
+    try:
+        timeout_s = parse_duration_ms(text) / 1000
+    except ValueError as exc:
+        raise ConfigError(f"--timeout: {exc}") from exc
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise ConfigError(f"--timeout: '{text}' is not above 0 and up to {MAX_TIMEOUT_S} s")
+    return timeout_s
+
+
 def _count(flag: str, text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= UINT32_MAX:
+    if not _DIGITS.fullmatch(text) or not 0 < int(text) <= UINT32_MAX:
         raise ConfigError(f"{flag}: '{text}' is no whole number from 1 to {UINT32_MAX}")
     return int(text)
 
 
 def _lines(descriptors: Sequence[str], response: dict[str, Any]) -> list[str]:
     lines = [response.get("overall_code", "UNKNOWN")]
-    statuses = zip(descriptors, response.get("statuses", ()), strict=True)
+    # Another server may answer with fewer.
+    statuses = zip(descriptors, response.get("statuses", ()), strict=False)
     lines += [f"  {text}: {_describe(status)}" for text, status in statuses]
     headers = response.get("response_headers_to_add", ())
     lines += [f"  {header['key']}: {header.get('value', '')}" for header in headers]
@@ -112,7 +132,7 @@ def _describe(status: dict[str, Any]) -> str:
     per = limit.get("unit", "UNKNOWN").lower()
     rate = f"{limit.get('requests_per_unit', 0)} per {'period' if per == 'unknown' else per}"
     name = f" ({limit['name']})" if "name" in limit else ""
-    seconds = int(status.get("duration_until_reset", "0s").removesuffix("s"))
-    wait = format_duration(seconds * 1000)
+    seconds = float(status.get("duration_until_reset", "0s").removesuffix("s"))
+    wait = format_duration(round(seconds * 1000))
     then = f"full in {wait}" if code == "OK" else f"try again in {wait}"
     return f"{code}, {remaining} left of {rate}{name}, {then}"

@@ -10,6 +10,7 @@ from penstock.config.print_rules import rule_lines
 from penstock.config.problems import RulesError
 from penstock.config.rules import RulesSource
 from penstock.config.settings import add_flags, read_settings
+from penstock.errors import ConfigError
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -22,7 +23,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog="example:\n  penstock config check --print rules/",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("path", metavar="PATH", type=Path, help="a file, or a directory of them")
+    parser.add_argument(
+        "path", metavar="PATH", type=Path, nargs="?", help="a file, or a directory of them"
+    )
     parser.add_argument(
         "--print", action="store_true", help="show the effective rules, a line each"
     )
@@ -31,6 +34,10 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    if arguments.path is None:
+        raise ConfigError(
+            "no PATH to check; a flag of true or false takes the word behind it: write PATH first"
+        )
     settings = read_settings(arguments, os.environ)
     source = RulesSource(
         arguments.path, settings.runtime_ignoredotfiles, settings.merge_domain_config
@@ -39,7 +46,7 @@ def _check(arguments: argparse.Namespace) -> int:
         loaded = source.load()
     except RulesError as exc:
         print(exc, file=sys.stderr)
-        print(f"{len(exc.errors)} errors: these rules can't be used", file=sys.stderr)
+        print(f"{_plural(len(exc.errors), 'error')}: these rules can't be used", file=sys.stderr)
         return 1
     for warning in loaded.warnings:
         print(f"{warning} (warning)", file=sys.stderr)
@@ -47,5 +54,9 @@ def _check(arguments: argparse.Namespace) -> int:
         for line in rule_lines(loaded.rules):
             print(line)
     else:
-        print(f"{arguments.path}: rules of {len(loaded.rules)} domains, no errors")
+        print(f"{arguments.path}: rules of {_plural(len(loaded.rules), 'domain')}, no errors")
     return 0
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

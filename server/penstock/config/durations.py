@@ -4,8 +4,8 @@ import re
 from typing import Final
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PART: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
-_WHOLE: Final = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
+_PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_WHOLE: Final = re.compile(r"(?:[0-9]{1,15}(?:ms|s|m|h|d))+")
 
 FORM: Final = "a number with ms, s, m, h or d, such as 90s or 1h30m"
 

@@ -27,5 +27,6 @@ class RulesError(ConfigError):
     """The rules can't be used; the message has a line for each error."""
 
     def __init__(self, errors: list[Problem]) -> None:
-        super().__init__("\n".join(str(error) for error in sorted(errors)))
-        self.errors = errors
+        # An alias is read wherever it stands, so one fault may be found many times.
+        self.errors = sorted(set(errors))
+        super().__init__("\n".join(str(error) for error in self.errors))

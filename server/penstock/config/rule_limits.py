@@ -15,6 +15,11 @@ LIMIT_KEYS: Final = frozenset(
 )
 
 
+YEAR_MS: Final = Unit.YEAR.value
+MAX_FILL_MS: Final = 1_000 * YEAR_MS
+"""Nobody waits so long, and with a burst of debt it still fits a protobuf Duration."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuleLimits:
     """What a descriptor's limits come to; none at all means unlimited."""
@@ -27,6 +32,8 @@ class RuleLimits:
 def read_one(file: YamlFile, node: yaml.Node) -> RuleLimits:
     """Read `rate_limit`."""
     fields = file.fields(node, "rate_limit")
+    if not isinstance(node, yaml.MappingNode):
+        return RuleLimits()
     if file.flag(fields.get("unlimited"), "unlimited"):
         if _unit(file.text(fields.get("unit"), "unit")) is not None:
             file.error(fields["unit"], "should not specify rate limit unit when unlimited")
@@ -75,6 +82,8 @@ def _read_limit(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -
     on_exceed = _on_exceed(file, fields)
     if tokens is None or period_ms is None:
         return RuleLimits()
+    if tokens and (burst or tokens) * period_ms > MAX_FILL_MS * tokens:
+        file.error(node, f"the limit takes more than {MAX_FILL_MS // YEAR_MS} years to refill")
     limit = Limit.per(tokens, period_ms, name=name, burst=burst)
     return RuleLimits((limit,), replaces, {} if on_exceed is None else {name: on_exceed})
 
@@ -96,6 +105,12 @@ def _period_ms(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) ->
         return None
     if period_ms == 0:
         file.error(fields["period"], "invalid rate limit period: it must be above 0")
+        return None
+    if period_ms > MAX_FILL_MS:
+        file.error(
+            fields["period"],
+            f"invalid rate limit period: it is over {MAX_FILL_MS // YEAR_MS} years",
+        )
         return None
     return period_ms
 

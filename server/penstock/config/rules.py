@@ -1,7 +1,8 @@
 """All rules files of a path: found, read, and put together into domains."""
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,14 +27,25 @@ class RulesSource:
     ignore_dot_files: bool = True
     merge_domains: bool = False
 
-    def files(self) -> list[Path]:
-        """Every rules file, in order of name, behind symbolic links too: ConfigMaps are made so."""
-        if not self.path.is_dir():
-            return [self.path]
-        return sorted(self._walk())
+    def files(self, on_error: Callable[[OSError], None] = lambda _: None) -> list[Path]:
+        """Every rules file, in order of name, behind symbolic links too: ConfigMaps are made so.
 
-    def _walk(self) -> Iterator[Path]:
-        for folder, folders, names in os.walk(self.path, followlinks=True):
+        A file with several names counts once, under the name nearest to the top.
+        """
+        if not os.path.isdir(self.path):  # noqa: PTH112 - Path.is_dir raises, say on long names
+            return [self.path]
+        found: dict[str, Path] = {}
+        for path in sorted(self._walk(on_error), key=lambda path: (len(path.parts), path)):
+            found.setdefault(os.path.realpath(path), path)
+        return sorted(found.values())
+
+    def _walk(self, on_error: Callable[[OSError], None]) -> Iterator[Path]:
+        entered: set[str] = set()
+        for folder, folders, names in os.walk(self.path, onerror=on_error, followlinks=True):
+            if (real := os.path.realpath(folder)) in entered:
+                folders.clear()  # a link up the tree has no end
+                continue
+            entered.add(real)
             if self.ignore_dot_files:
                 folders[:] = [name for name in folders if not name.startswith(".")]
                 names = [name for name in names if not name.startswith(".")]
@@ -44,22 +56,24 @@ class RulesSource:
         found = []
         for path in self.files():
             try:
-                stat = path.stat()
-            except OSError:
+                now = path.stat()
+            except (OSError, ValueError):
                 found.append((str(path), 0, 0, 0))
             else:
-                found.append((str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size))
+                found.append((str(path), now.st_ino, now.st_mtime_ns, now.st_size))
         return tuple(found)
 
     def load(self) -> LoadedRules:
         """Read everything anew; RulesError, with all that is wrong, if it can't be used."""
         problems = Problems()
-        if not self.path.exists():
-            raise RulesError([Problem(str(self.path), 0, "there is no such file or directory")])
-        paths = self.files()
-        if not paths:
+
+        def cannot_list(exc: OSError) -> None:
+            problems.errors.append(Problem(str(exc.filename), 0, f"cannot be read: {exc.strerror}"))
+
+        paths = self.files(cannot_list)
+        if not paths and not problems.errors:
             raise RulesError([Problem(str(self.path), 0, "the directory has no rules files")])
-        rules = self._assemble([f for path in paths if (f := _read(path, problems))])
+        rules = self._assemble([f for path in paths if (f := self._read(path, problems))])
         if problems.errors:
             raise RulesError(problems.errors)
         return LoadedRules(rules, tuple(problems.warnings))
@@ -78,14 +92,22 @@ class RulesSource:
             for name, level in descriptors.items()
         }
 
-
-def _read(path: Path, problems: Problems) -> RulesFile | None:
-    try:
-        text = path.read_bytes().decode()
-    except OSError as exc:
-        problems.errors.append(Problem(str(path), 0, f"cannot be read: {exc.strerror}"))
-    except UnicodeDecodeError as exc:
-        problems.errors.append(Problem(str(path), 0, f"error loading config file: {exc}"))
-    else:
-        return read_rules_file(str(path), text, problems)
-    return None
+    def _read(self, path: Path, problems: Problems) -> RulesFile | None:
+        try:
+            # Reading a pipe waits for its writer. A person may name one; a directory holds none.
+            if path != self.path and not stat.S_ISREG(path.stat().st_mode):
+                raise OSError(0, "not a regular file")
+            text = path.read_bytes().decode()
+        except FileNotFoundError:
+            problems.errors.append(Problem(str(path), 0, "there is no such file or directory"))
+        except OSError as exc:
+            problems.errors.append(Problem(str(path), 0, f"cannot be read: {exc.strerror}"))
+        except UnicodeDecodeError as exc:
+            line = exc.object[: exc.start].count(b"\n") + 1
+            text = f"error loading config file: not UTF-8 ({exc.reason})"
+            problems.errors.append(Problem(str(path), line, text))
+        except ValueError as exc:
+            problems.errors.append(Problem(str(path), 0, f"cannot be read: {exc}"))
+        else:
+            return read_rules_file(str(path), text, problems)
+        return None

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from penstock.config import rule_limits
 from penstock.config.problems import Problems
-from penstock.config.yaml_nodes import YamlFile, construct, is_null, is_text, pairs
+from penstock.config.rule_metadata import read_metadata
+from penstock.config.yaml_nodes import YamlFile, is_null, is_text
 from penstock.core.rules import Children, Node, Rule
 
 ROOT_KEYS: Final = frozenset({"domain", "descriptors"})
@@ -20,9 +21,6 @@ DESCRIPTOR_KEYS: Final = frozenset(
 )  # fmt: skip
 REPLACES_KEYS: Final = frozenset({"name"})
 KNOWN_KEYS: Final = ROOT_KEYS | DESCRIPTOR_KEYS | rule_limits.LIMIT_KEYS | REPLACES_KEYS
-
-MAX_DEPTH: Final = 64
-"""Nested descriptors. Envoy sends a handful; a YAML anchor that holds itself has no end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,7 @@ def read_rules_file(name: str, text: str, problems: Problems) -> RulesFile | Non
         file.error(root, "error loading config file: the file must be a map with a domain")
         return None
     if root is not None:
-        _check_keys(file, root, ROOT_KEYS, depth=0)
-    if len(problems.errors) > before:
-        return None
+        _check_keys(file, root, ROOT_KEYS)
     fields = file.fields(root, "the file")
     domain = file.text(fields.get("domain"), "domain")
     if root is None or not domain:
@@ -75,19 +71,12 @@ def check_duplicates(level: Sequence[Placed], path: str) -> None:
         seen.add((node.key, node.value))
 
 
-def _check_keys(file: YamlFile, node: yaml.MappingNode, meant: frozenset[str], depth: int) -> None:
+def _check_keys(file: YamlFile, node: yaml.MappingNode, meant: frozenset[str]) -> None:
     """Refuse keys that mean nothing anywhere, and warn of those that mean nothing here.
 
     The reference server ignores the latter, so a file that it takes must load.
     """
-    if depth > MAX_DEPTH:
-        file.error(node, f"error loading config file: nested deeper than {MAX_DEPTH} levels")
-        return
-    # Looked at before `<<` is merged in: what a merge brings may be set again.
-    written = [key.value for key, _ in node.value if is_text(key)]
-    for twice in sorted({key for key in written if written.count(key) > 1}):
-        file.warn(node, f"'{twice}' is set twice; the last one counts")
-    for key, value in pairs(node):
+    for key, value in node.value:
         if not is_text(key):
             shown = key.value if isinstance(key, yaml.ScalarNode) else "a list or map"
             file.error(key, f"config error, key is not of type string: {shown}")
@@ -97,19 +86,17 @@ def _check_keys(file: YamlFile, node: yaml.MappingNode, meant: frozenset[str], d
             continue
         if key.value not in meant:
             file.warn(key, f"'{key.value}' means nothing here, and is ignored")
-        _check_value(file, key.value, value, depth)
+        if key.value != "metadata":
+            _check_value(file, value, _KEYS_BELOW.get(key.value, frozenset()))
 
 
-def _check_value(file: YamlFile, key: str, value: yaml.Node, depth: int) -> None:
-    if key == "metadata":
-        return
-    inner = _KEYS_BELOW.get(key, frozenset())
+def _check_value(file: YamlFile, value: yaml.Node, meant: frozenset[str]) -> None:
     if isinstance(value, yaml.MappingNode):
-        _check_keys(file, value, inner, depth + 1)
+        _check_keys(file, value, meant)
     elif isinstance(value, yaml.SequenceNode):
         for element in value.value:
             if isinstance(element, yaml.MappingNode):
-                _check_keys(file, element, inner, depth + 1)
+                _check_keys(file, element, meant)
             else:
                 shown = element.value if isinstance(element, yaml.ScalarNode) else "a list"
                 text = f"config error, yaml file contains list of type other than map: {shown}"
@@ -161,7 +148,7 @@ def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str) -> Node:
 def _read_rule(file: YamlFile, fields: dict[str, yaml.Node], path: str) -> Rule | None:
     shadow_mode = file.flag(fields.get("shadow_mode"), "shadow_mode")
     quota_mode = file.flag(fields.get("quota_mode"), "quota_mode")
-    metadata = _read_metadata(file, fields.get("metadata"))
+    metadata = read_metadata(file, fields.get("metadata"))
     one, several = fields.get("rate_limit"), fields.get("rate_limits")
     if not is_null(one) and not is_null(several):
         file.error(several, "give rate_limit or rate_limits, not both")
@@ -180,34 +167,3 @@ def _read_rule(file: YamlFile, fields: dict[str, yaml.Node], path: str) -> Rule 
         on_exceed=found.on_exceed,
         metadata=metadata,
     )
-
-
-def _read_metadata(file: YamlFile, node: yaml.Node | None) -> dict[str, Any]:
-    if node is None or is_null(node):
-        return {}
-    try:
-        value = construct(node)
-        if not isinstance(value, dict):
-            raise TypeError("it must be a map")
-        _check_json(value)
-    except (yaml.YAMLError, TypeError, ValueError) as exc:
-        problem = exc.problem if isinstance(exc, yaml.MarkedYAMLError) else exc
-        file.error(node, f"error parsing metadata: {problem}")
-        return {}
-    return value
-
-
-def _check_json(value: object) -> None:
-    match value:
-        case dict():
-            for key, inner in value.items():
-                if not isinstance(key, str):
-                    raise TypeError(f"key {key!r} is not a text")
-                _check_json(inner)
-        case list():
-            for inner in value:
-                _check_json(inner)
-        case None | bool() | int() | float() | str():
-            pass
-        case _:
-            raise TypeError(f"{value!r} is neither text, number, true, false, list nor map")

@@ -4,6 +4,7 @@ A flag goes before the environment, and that before the default. Nothing reads e
 """
 
 import argparse
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -23,7 +24,7 @@ def _bool(text: str) -> bool:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
+    if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > 65535:
         raise ValueError(f"'{text}' is no port: write a number from 0 to 65535")
     return int(text)
 

@@ -3,14 +3,13 @@
 Scalars are read as the field wants them, not as YAML guesses: `value: 404` is the text "404".
 """
 
-from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import yaml
 
+from penstock.config import yaml_tree
 from penstock.config.problems import Problem, Problems
 
-_Loader: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOL: Final = "tag:yaml.org,2002:bool"
 _INT: Final = "tag:yaml.org,2002:int"
 _NULL: Final = "tag:yaml.org,2002:null"
@@ -26,14 +25,13 @@ class YamlFile:
 
     def compose(self, text: str) -> yaml.Node | None:
         try:
-            return cast("yaml.Node | None", yaml.compose(text, Loader=_Loader))
-        except yaml.MarkedYAMLError as exc:
-            mark = exc.problem_mark or exc.context_mark
-            line = mark.line + 1 if mark else 0
-            self._add(line, f"error loading config file: {exc.problem or exc.context}")
-        except yaml.YAMLError as exc:
-            self._add(0, f"error loading config file: {exc}")
+            return yaml_tree.compose(text, self._warn_twice)
+        except yaml_tree.TreeError as exc:
+            self._add(exc.line, f"error loading config file: {exc.text}")
         return None
+
+    def _warn_twice(self, node: yaml.Node, key: str) -> None:
+        self.warn(node, f"'{key}' is set twice; the last one counts")
 
     def error(self, node: yaml.Node | None, text: str) -> None:
         self._add(1 if node is None else node.start_mark.line + 1, text)
@@ -45,15 +43,16 @@ class YamlFile:
         self._problems.errors.append(Problem(self.name, line, text))
 
     def fields(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
-        """The pairs of a map whose keys are already checked."""
+        """The pairs of a map. Keys that are no text are left out: they are told elsewhere."""
         if is_null(node):
             return {}
         if not isinstance(node, yaml.MappingNode):
             self.error(node, f"error loading config file: {what} must be a map")
             return {}
-        return {key.value: value for key, value in pairs(node)}
+        return {key.value: value for key, value in node.value if is_text(key)}
 
     def elements(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
+        """The maps of a list. Elements that are none are left out: they are told elsewhere."""
         if is_null(node):
             return []
         if not isinstance(node, yaml.SequenceNode):
@@ -72,19 +71,18 @@ class YamlFile:
     def flag(self, node: yaml.Node | None, what: str) -> bool:
         if is_null(node):
             return False
-        if node is None or node.tag != _BOOL:
+        written = node.value if isinstance(node, yaml.ScalarNode) and node.tag == _BOOL else ""
+        value = yaml.constructor.SafeConstructor.bool_values.get(written.lower())
+        if value is None:
             self.error(node, f"error loading config file: {what} must be true or false")
-            return False
-        return bool(yaml.constructor.SafeConstructor.bool_values[node.value.lower()])
+        return bool(value)
 
     def count(self, node: yaml.Node | None, what: str, least: int, most: int) -> int | None:
         """Read a whole number; None, with an error, if it is none within the bounds."""
-        value = None
-        if isinstance(node, yaml.ScalarNode) and node.tag == _INT:
-            value = int(yaml.constructor.SafeConstructor().construct_yaml_int(node))
+        value = _whole(node)
         if value is None or not least <= value <= most:
             found = getattr(node, "value", None)
-            shown = f"'{found}'" if isinstance(found, str) else "that"
+            shown = f"'{found[:40]}'" if isinstance(found, str) else "that"
             self.error(
                 node,
                 f"error loading config file: {what} must be a whole number "
@@ -94,18 +92,22 @@ class YamlFile:
         return value
 
 
+def _whole(node: yaml.Node | None) -> int | None:
+    # YAML 1.1 reads 1:30 as 90, which nobody means.
+    if not isinstance(node, yaml.ScalarNode) or node.tag != _INT or ":" in node.value:
+        return None
+    try:
+        return int(yaml.constructor.SafeConstructor().construct_yaml_int(node))
+    except (ValueError, IndexError):
+        return None
+
+
 def is_null(node: yaml.Node | None) -> bool:
     return node is None or node.tag == _NULL
 
 
 def is_text(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == _STR
-
-
-def pairs(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """The pairs of a map, those merged with `<<` included."""
-    yaml.constructor.SafeConstructor().flatten_mapping(node)
-    yield from node.value
 
 
 def construct(node: yaml.Node) -> Any:

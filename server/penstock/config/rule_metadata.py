@@ -1,0 +1,48 @@
+"""The `metadata` of a descriptor: what the answer to Envoy can carry."""
+
+import math
+from typing import Any, Final
+
+import yaml
+
+from penstock.config.yaml_nodes import YamlFile, construct, is_null
+
+MAX_NESTING: Final = 24
+"""Each level is three messages on the wire, and Envoy refuses an answer of more than a hundred."""
+
+
+def read_metadata(file: YamlFile, node: yaml.Node | None) -> dict[str, Any]:
+    if node is None or is_null(node):
+        return {}
+    try:
+        value = construct(node)
+        if not isinstance(value, dict):
+            raise TypeError("it must be a map")
+        _check(value, 1)
+    except (yaml.YAMLError, TypeError, ValueError, OverflowError, IndexError) as exc:
+        problem = exc.problem if isinstance(exc, yaml.MarkedYAMLError) else exc
+        file.error(node, f"error parsing metadata: {problem}")
+        return {}
+    return value
+
+
+def _check(value: object, level: int) -> None:
+    if level > MAX_NESTING:
+        raise ValueError(f"nested deeper than {MAX_NESTING} levels")
+    match value:
+        case dict():
+            for key, inner in value.items():
+                if not isinstance(key, str):
+                    raise TypeError(f"key {key!r} is not a text")
+                _check(inner, level + 1)
+        case list():
+            for inner in value:
+                _check(inner, level + 1)
+        case int() | float():
+            # The wire has doubles only, and JSON has no infinity.
+            if not math.isfinite(value):
+                raise ValueError(f"{value!r} is not a finite number")
+        case None | str():
+            pass
+        case _:
+            raise TypeError(f"{value!r} is neither text, number, true, false, list nor map")

@@ -1,0 +1,167 @@
+"""Rules are followed while a server runs. Looking is real here, and quick."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from penstock.config import watch
+from penstock.config.rules import LoadedRules, RulesSource
+from penstock.config.watch import RulesWatcher
+
+LOOK_S = 0.005
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often."""
+    monkeypatch.setattr(watch, "POLL_S", LOOK_S)
+
+
+class Following:
+    """A watcher after its first load, and what it saw."""
+
+    def __init__(self, path: Path) -> None:
+        self.watcher = RulesWatcher(RulesSource(path))
+        self.loaded = self.watcher.load()
+        self._changes = self.watcher.changes()
+
+    async def next(self) -> list[str]:
+        """The domains after the next change that can be used."""
+        async with asyncio.timeout(10):
+            return sorted((await anext(self._changes)).rules)
+
+    async def silence(self) -> bool:
+        """Nothing changes over many looks."""
+        try:
+            async with asyncio.timeout(20 * LOOK_S):
+                await anext(self._changes)
+        except TimeoutError:
+            # Cancelled in its wait, a generator is finished; go on with a new one.
+            self._changes = self.watcher.changes()
+            return True
+        return False
+
+
+def replace(file: Path, text: str) -> None:
+    """Replace a file in one step, as editors and deployments do."""
+    fresh = file.with_name(f".{file.name}.new")
+    fresh.write_text(text)
+    fresh.rename(file)
+
+
+async def until_logged(caplog: pytest.LogCaptureFixture, following: Following, text: str) -> None:
+    for _ in range(200):
+        assert await following.silence()
+        if text in caplog.text:
+            return
+    pytest.fail(f"never logged: {text}")
+
+
+async def test_rules_that_stay_as_they_are_are_not_loaded_again(tmp_path: Path) -> None:
+    """No change, no rules."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    assert sorted(following.loaded.rules) == ["a"]
+    assert await following.silence()
+
+
+async def test_an_atomic_replace_is_seen(tmp_path: Path) -> None:
+    """Even when size and times are those of the old file: the inode differs."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    old = file.stat()
+    fresh = tmp_path / ".fresh"
+    fresh.write_text("domain: b\n")
+    os.utime(fresh, ns=(old.st_atime_ns, old.st_mtime_ns))
+    fresh.rename(file)
+    assert await following.next() == ["b"]
+    assert await following.silence()
+
+
+async def test_an_edit_in_place_is_seen(tmp_path: Path) -> None:
+    """The inode stays, the size or the time does not."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    file.write_text("domain: longer\n")
+    assert await following.next() == ["longer"]
+
+
+async def test_a_config_map_swap_is_seen(tmp_path: Path) -> None:
+    """Kubernetes swaps the link `..data`; the files' own links stay."""
+    for version in ("1", "2"):
+        (tmp_path / f"..{version}").mkdir()
+        (tmp_path / f"..{version}/rules.yaml").write_text(f"domain: v{version}\n")
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "rules.yaml").symlink_to("..data/rules.yaml")
+    following = Following(tmp_path)
+    assert sorted(following.loaded.rules) == ["v1"]
+    (tmp_path / "..tmp").symlink_to("..2")
+    (tmp_path / "..tmp").rename(tmp_path / "..data")
+    assert await following.next() == ["v2"]
+
+
+async def test_files_that_come_and_go_are_seen(tmp_path: Path) -> None:
+    """In a directory, below it, and back again."""
+    (tmp_path / "a.yaml").write_text("domain: a\n")
+    (tmp_path / "sub").mkdir()
+    following = Following(tmp_path)
+    replace(tmp_path / "sub/b.yaml", "domain: b\n")
+    assert await following.next() == ["a", "b"]
+    (tmp_path / "a.yaml").unlink()
+    assert await following.next() == ["b"]
+
+
+async def test_a_bad_change_is_logged_once_and_yields_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has file and line; the next good change counts."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    replace(file, "domain: a\nbad: 1\n")
+    message = f"{file}:2: config error, unknown key 'bad'"
+    await until_logged(caplog, following, message)
+    assert await following.silence()
+    assert caplog.text.count(message) == 1
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    replace(file, "domain: mended\n")
+    assert await following.next() == ["mended"]
+
+
+async def test_a_file_that_vanishes_is_logged_and_may_come_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last good rules stay meanwhile."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    file.unlink()
+    await until_logged(caplog, following, f"{file}: there is no such file or directory")
+    replace(file, "domain: back\n")
+    assert await following.next() == ["back"]
+
+
+async def test_good_changes_are_not_logged_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who uses the rules says so."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    replace(file, "domain: b\n")
+    assert await following.next() == ["b"]
+    assert not [record for record in caplog.records if record.name.startswith("penstock")]
+
+
+async def test_rules_that_never_loaded_are_followed_too(tmp_path: Path) -> None:
+    """As for FORCE_START_WITHOUT_INITIAL_CONFIG: without a first load, all is new."""
+    (tmp_path / "rules.yaml").write_text("domain: a\n")
+    changes: AsyncIterator[LoadedRules] = RulesWatcher(RulesSource(tmp_path)).changes()
+    async with asyncio.timeout(10):
+        assert sorted((await anext(changes)).rules) == ["a"]

@@ -1,0 +1,244 @@
+"""The layers: who may import whom. Read from the source, so that nothing needs to run."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SERVER = Path(__file__).parents[2] / "server"
+
+PURE = frozenset(
+    {
+        "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib",
+        "heapq", "itertools", "json", "math", "operator", "re", "string", "types", "typing",
+    }
+)  # fmt: skip
+"""What the core may have of the standard library: nothing that reads a clock, waits, or logs."""
+
+ALLOWED = {
+    "penstock.core": {"penstock.core"},
+    "penstock.errors": set(),
+    "penstock.service": {
+        "penstock.service", "penstock.core", "penstock.errors", "penstock.store.port",
+    },
+    "penstock.store": {"penstock.store", "penstock.core", "penstock.errors"},
+    "penstock.transport": {
+        "penstock.transport", "penstock.service", "penstock.core", "penstock.errors",
+        "penstock._proto",
+    },
+    "penstock.config": {"penstock.config", "penstock.core", "penstock.errors"},
+    "penstock.server": {
+        "penstock", "penstock.server", "penstock.transport", "penstock.service", "penstock.store",
+        "penstock.config", "penstock.core", "penstock.errors",
+    },
+    "penstock.cli": {
+        "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
+        "penstock.core", "penstock.errors",
+    },
+    "penstock.__main__": {"penstock.cli"},
+    "penstock": set(),
+}  # fmt: skip
+"""A package, and what it may import of us. The longest name that fits is the one that counts."""
+
+ONLY = {
+    "penstock._proto": {"penstock.transport.codec"},
+    "penstock.store.open": {"penstock.server"},
+    "penstock.store.memory": {"penstock.store.open", "penstock.server"},
+    "penstock.store.sqlite": {"penstock.store.sqlite", "penstock.store.open", "penstock.server"},
+    "penstock.cli": {"penstock.cli", "penstock.__main__"},
+    "google.protobuf": {"penstock.transport", "penstock._proto"},
+    "grpc": {"penstock.transport"},
+    "yaml": {"penstock.config"},
+    "sqlite3": {"penstock.store.sqlite"},
+}
+"""Modules that few may import: these and what is below them."""
+
+WITHOUT_AWAIT = "penstock.core"
+GENERATED = "penstock._proto"
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    source: str
+    is_package: bool = False
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def imports_of(module: Module, known: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """What a module imports, and where. `from a import b` is `a.b` if that is a module."""
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.name.split(".")
+                above = parts[: len(parts) - node.level + module.is_package]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield node.lineno, full if full in known else base
+
+
+def breaches(modules: list[Module]) -> list[str]:
+    """Everything that breaks a layer, as `module:line: what`."""
+    known = frozenset(module.name for module in modules)
+    return [
+        f"{module.name}:{line}: {what}"
+        for module in modules
+        if not within(module.name, GENERATED)
+        for line, what in [*_import_breaches(module, known), *_await_breaches(module)]
+    ]
+
+
+def _import_breaches(module: Module, known: frozenset[str]) -> Iterator[tuple[int, str]]:
+    layer = max((name for name in ALLOWED if within(module.name, name)), key=len)
+    for line, imported in imports_of(module, known):
+        if within(imported, "penstock"):
+            # `penstock` alone holds the version, and does not stand for all below it.
+            fitting = (name for name in ALLOWED[layer] if name != "penstock")
+            plain = imported == "penstock" and "penstock" in ALLOWED[layer]
+            if not plain and not any(within(imported, name) for name in fitting):
+                yield line, f"{layer} may not import {imported}"
+                continue
+        elif layer == WITHOUT_AWAIT and imported.partition(".")[0] not in PURE:
+            yield line, f"the core may not import {imported}"
+            continue
+        for guarded, importers in ONLY.items():
+            if within(imported, guarded) and not any(within(module.name, i) for i in importers):
+                yield line, f"only {', '.join(sorted(importers))} may import {guarded}"
+
+
+def _await_breaches(module: Module) -> Iterator[tuple[int, str]]:
+    if not within(module.name, WITHOUT_AWAIT):
+        return
+    waits = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, waits):
+            yield node.lineno, "the core never awaits"
+        elif isinstance(node, ast.comprehension) and node.is_async:
+            yield node.target.lineno, "the core never awaits"
+
+
+def our_modules() -> list[Module]:
+    found = []
+    for path in sorted((SERVER / "penstock").rglob("*.py")):
+        parts = path.relative_to(SERVER).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        found.append(Module(name, path.read_text(), is_package))
+    return found
+
+
+def test_no_module_breaks_a_layer() -> None:
+    """The whole package keeps to the tables above."""
+    assert breaches(our_modules()) == []
+
+
+def test_the_check_sees_every_module() -> None:
+    """A check that finds nothing to check would pass, too."""
+    names = {module.name for module in our_modules()}
+    assert {"penstock", "penstock.core.bucket", "penstock.server", "penstock.cli"} <= names
+    layers = {name.split(".")[1] for name in names if "." in name}
+    unknown = {f"penstock.{layer}" for layer in layers} - ALLOWED.keys() - {GENERATED}
+    assert unknown == set(), "a new package needs a row in the table"
+
+
+def test_generated_code_is_reached_from_one_file_only() -> None:
+    """And that file does reach it, so the check above means something."""
+    modules = our_modules()
+    known = frozenset(module.name for module in modules)
+    importers = {
+        module.name
+        for module in modules
+        if not within(module.name, GENERATED)
+        and any(within(imported, GENERATED) for _, imported in imports_of(module, known))
+    }
+    assert importers == {"penstock.transport.codec"}
+
+
+def test_no_package_takes_the_name_of_envoy() -> None:
+    """Envoy's own wheel has it, and both may be installed."""
+    folders = {path.name for path in SERVER.rglob("*") if path.is_dir()}
+    assert "envoy" not in folders
+    assert not (SERVER / "envoy.py").exists()
+
+
+STAND_INS = [
+    Module(name, "", is_package)
+    for name, is_package in [
+        ("penstock", True), ("penstock.errors", False), ("penstock.core", True),
+        ("penstock.core.take", False), ("penstock.service", True),
+        ("penstock.service.limiter", False), ("penstock.store", True),
+        ("penstock.store.port", False), ("penstock.store.open", False),
+        ("penstock.store.memory", False), ("penstock.store.sqlite", True),
+        ("penstock.config", True), ("penstock.config.rules", False), ("penstock.transport", True),
+        ("penstock.transport.codec", False), ("penstock.server", False), ("penstock.cli", True),
+        ("penstock._proto", True), ("penstock._proto.rls_pb2", False),
+    ]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("penstock.core.x", "import asyncio"),
+        ("penstock.core.x", "import time"),
+        ("penstock.core.x", "from logging import getLogger"),
+        ("penstock.core.x", "from google.protobuf import message"),
+        ("penstock.core.x", "from penstock.errors import ConfigError"),
+        ("penstock.core.x", "from ..service import limiter"),
+        ("penstock.core.x", "def f():\n    import os.path"),
+        ("penstock.core.x", "async def f(): pass"),
+        ("penstock.core.x", "def f(x): return [y async for y in x]"),
+        ("penstock.service.x", "from penstock.store.memory import MemoryStore"),
+        ("penstock.service.x", "from penstock.store import open"),
+        ("penstock.service.x", "import penstock.transport.codec"),
+        ("penstock.service.x", "from penstock.config.rules import RulesSource"),
+        ("penstock.service.x", "import grpc"),
+        ("penstock.store.x", "from penstock.service.limiter import Limiter"),
+        ("penstock.store.x", "from penstock.store.sqlite import SqliteStore"),
+        ("penstock.store.sqlite.x", "from penstock.store.memory import MemoryStore"),
+        ("penstock.store.memory", "from penstock.store.open import open_store"),
+        ("penstock.transport.x", "from penstock._proto import rls_pb2"),
+        ("penstock.transport.x", "from penstock.store.port import BucketStore"),
+        ("penstock.transport.x", "from penstock import config"),
+        ("penstock.config.x", "from penstock.transport import codec"),
+        ("penstock.config.x", "from penstock.server import serve"),
+        ("penstock.cli.x", "from penstock.store.open import open_store"),
+        ("penstock.cli.x", "from penstock.service.limiter import Limiter"),
+        ("penstock.server", "from penstock.cli import main"),
+        ("penstock.server", "import sqlite3"),
+        ("penstock.errors", "from penstock.core import take"),
+    ],
+)
+def test_the_check_finds_a_breach(name: str, source: str) -> None:
+    """Each of these breaks a layer, and the line is told."""
+    found = breaches([*STAND_INS, Module(name, f"\n{source}\n")])
+    assert len(found) == 1
+    line = 1 + len(source.splitlines())
+    assert found[0].startswith(f"{name}:{line}: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("penstock.core.x", "from collections.abc import Iterable\nfrom . import take"),
+        ("penstock.service.x", "import asyncio\nfrom penstock.store.port import BucketStore"),
+        ("penstock.store.open", "from penstock.store.memory import MemoryStore"),
+        ("penstock.transport.codec", "from penstock._proto import rls_pb2"),
+        ("penstock.server", "from penstock import __version__\nfrom penstock.store import open"),
+        ("penstock.cli.x", "from penstock.server import serve\nasync def f(): pass"),
+        ("penstock.__main__", "from penstock.cli import main"),
+        ("penstock._proto.x_pb2", "from google.protobuf import descriptor"),
+    ],
+)
+def test_the_check_lets_the_rest_pass(name: str, source: str) -> None:
+    """What the layers allow is no breach."""
+    assert breaches([*STAND_INS, Module(name, source)]) == []
