@@ -22,6 +22,9 @@ from penstock.transport.rls import RateLimitService
 
 LOG: Final = logging.getLogger(__name__)
 
+GRACE_S: Final = 2.0
+"""For calls under way when the server stops. They take milliseconds."""
+
 
 def clock_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -32,27 +35,47 @@ async def serve(settings: Settings) -> None:
     source = RulesSource(
         settings.rules_path(), settings.runtime_ignoredotfiles, settings.merge_domain_config
     )
+    watcher = RulesWatcher(source)
+    # Before the store, so that a typo in the rules leaves no new file behind.
+    loaded = _load_rules(watcher, settings)
     store = open_store(settings.store)
     try:
-        await _Server(settings, source, store).run()
+        server = _Server(settings, watcher, store)
+        if loaded is not None:
+            server.use(loaded)
+        await server.run()
     finally:
         await store.close()
 
 
+def _load_rules(watcher: RulesWatcher, settings: Settings) -> LoadedRules | None:
+    try:
+        return watcher.load()
+    except RulesError as exc:
+        if not settings.force_start_without_initial_config:
+            raise
+        LOG.error("starting without rules, they can't be used:\n%s", exc)
+        return None
+
+
 class _Server:
-    def __init__(self, settings: Settings, source: RulesSource, store: BucketStore) -> None:
+    def __init__(self, settings: Settings, watcher: RulesWatcher, store: BucketStore) -> None:
         self._settings = settings
-        self._source = source
+        self._watcher = watcher
         self._limiter = Limiter(store, _options(settings), clock_ms)
-        self._watcher = RulesWatcher(source)
         self._grpc = GrpcServer(RateLimitService(self._limiter), _listener(settings))
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+
+    def use(self, loaded: LoadedRules) -> None:
+        for warning in loaded.warnings:
+            LOG.warning("%s", warning)
+        self._limiter.use(loaded.rules)
+        LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)))
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, number)
-        self._load_rules()
         address = await self._grpc.start()
         try:
             await self._announce()
@@ -67,27 +90,17 @@ class _Server:
                 await following
             await self._drain(received)
         finally:
-            await self._grpc.stop(grace_s=self._settings.drain_timeout / 1000)
+            await self._grpc.stop(GRACE_S)
         LOG.info("stopped")
 
-    def _load_rules(self) -> None:
-        try:
-            self._use(self._watcher.load())
-        except RulesError as exc:
-            if not self._settings.force_start_without_initial_config:
-                raise
-            LOG.error("starting without rules, they can't be used:\n%s", exc)
-
-    def _use(self, loaded: LoadedRules) -> None:
-        for warning in loaded.warnings:
-            LOG.warning("%s", warning)
-        self._limiter.use(loaded.rules)
-        LOG.info("rules of %d domains loaded from %s", len(loaded.rules), self._source.path)
-
     async def _follow_rules(self) -> None:
-        async for loaded in self._watcher.changes():
-            self._use(loaded)
-            await self._announce()
+        while True:
+            try:
+                async for loaded in self._watcher.changes():
+                    self.use(loaded)
+                    await self._announce()
+            except Exception:
+                LOG.exception("following the rules failed, trying again")
 
     async def _announce(self) -> None:
         """Serve from the moment there are rules."""

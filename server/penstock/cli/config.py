@@ -10,7 +10,6 @@ from penstock.config.print_rules import rule_lines
 from penstock.config.problems import RulesError
 from penstock.config.rules import RulesSource
 from penstock.config.settings import add_flags, read_settings
-from penstock.errors import ConfigError
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -23,9 +22,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog="example:\n  penstock config check --print rules/",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "path", metavar="PATH", type=Path, nargs="?", help="a file, or a directory of them"
-    )
+    parser.add_argument("path", metavar="PATH", type=Path, help="a file, or a directory of them")
     parser.add_argument(
         "--print", action="store_true", help="show the effective rules, a line each"
     )
@@ -34,10 +31,6 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    if arguments.path is None:
-        raise ConfigError(
-            "no PATH to check; a flag of true or false takes the word behind it: write PATH first"
-        )
     settings = read_settings(arguments, os.environ)
     source = RulesSource(
         arguments.path, settings.runtime_ignoredotfiles, settings.merge_domain_config

@@ -39,6 +39,19 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+_LEVELS: Final = {
+    "debug": "debug", "info": "info", "warn": "warn", "error": "error",
+    # The reference server knows more names.
+    "trace": "debug", "warning": "warn", "fatal": "error", "panic": "error",
+}  # fmt: skip
+
+
+def _level(text: str) -> str:
+    if text.lower() not in _LEVELS:
+        raise ValueError(f"'{text}' is not one of debug, info, warn, error")
+    return _LEVELS[text.lower()]
+
+
 def _text(text: str) -> str:
     return text
 
@@ -58,7 +71,7 @@ BOOL: Final = Kind(_bool, "BOOL")
 PORT: Final = Kind(_port, "PORT")
 DURATION: Final = Kind(parse_duration_ms, "DURATION")
 UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
-LEVEL: Final = Kind(_one_of("debug", "info", "warn", "error"), "debug|info|warn|error")
+LEVEL: Final = Kind(_level, "debug|info|warn|error")
 
 
 def _setting(env: str, kind: Kind, default: Any, doc: str) -> Any:
@@ -178,27 +191,27 @@ DECLARED: Final = tuple(
 
 
 def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
-    """Give a parser flags for all settings, or some. One of true or false may stand alone."""
+    """Give a parser flags for all settings, or some. `--no-…` is the opposite of `--…`."""
     for setting in DECLARED:
         if names is not None and setting.name not in names:
             continue
-        alone: dict[str, Any] = {"nargs": "?", "const": "true"} if setting.kind is BOOL else {}
         shown = f" (default: {setting.default_text})" if setting.default_text else ""
-        parser.add_argument(
-            setting.flag,
-            metavar=setting.kind.shown,
-            default=None,
-            help=f"{setting.doc} [{setting.env}]{shown}".replace("%", "%%"),
-            **alone,
-        )
+        text = f"{setting.doc} [{setting.env}]{shown}".replace("%", "%%")
+        if setting.kind is BOOL:
+            action = argparse.BooleanOptionalAction
+            parser.add_argument(setting.flag, action=action, default=None, help=text)
+        else:
+            parser.add_argument(setting.flag, metavar=setting.kind.shown, help=text)
 
 
 def read_settings(flags: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
     """Put flags and environment together; ConfigError names what can't be read."""
-    values = {}
+    values: dict[str, Any] = {}
     for setting in DECLARED:
         flag, variable = getattr(flags, setting.name, None), environ.get(setting.env)
-        if flag is not None:
+        if isinstance(flag, bool):
+            values[setting.name] = flag
+        elif flag is not None:
             values[setting.name] = _parse(setting, setting.flag, flag)
         elif variable:
             values[setting.name] = _parse(setting, setting.env, variable)

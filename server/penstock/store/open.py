@@ -15,7 +15,10 @@ FORMS: Final = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db
 
 def open_store(url: str) -> BucketStore:
     """Open a store, or say what is wrong with the URL or with what it names."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as exc:
+        raise ConfigError(f"store '{url}': {exc}; there are {FORMS}") from exc
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     match parts.scheme:
         case "memory":
@@ -25,7 +28,7 @@ def open_store(url: str) -> BucketStore:
         case "sqlite":
             # As in other tools: after `sqlite:///` comes the path, so an absolute one has four.
             path = unquote(parts.path).removeprefix("/")
-            if parts.netloc or not path:
+            if parts.netloc or not path or "\0" in path:
                 raise ConfigError(f"store '{url}': write sqlite:///path.db, with three slashes")
             return SqliteStore(Path(path), _synchronous(url, options))
     raise ConfigError(f"store '{url}': unknown kind of store; there are {FORMS}")

@@ -17,6 +17,9 @@ from penstock.transport.rls import RateLimitService
 
 LOG: Final = logging.getLogger(__name__)
 
+MAX_MS: Final = 2**31 - 1
+"""What gRPC takes for a time: 24 days, which it reads as never."""
+
 QUIET_S: Final = 0.5
 """Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
 
@@ -46,8 +49,11 @@ class GrpcServer:
         self._health = HealthChecks()
         self._server = grpc.aio.server(
             options=(
-                ("grpc.max_connection_age_ms", listener.max_connection_age_ms),
-                ("grpc.max_connection_age_grace_ms", listener.max_connection_age_grace_ms),
+                ("grpc.max_connection_age_ms", min(listener.max_connection_age_ms, MAX_MS)),
+                (
+                    "grpc.max_connection_age_grace_ms",
+                    min(listener.max_connection_age_grace_ms, MAX_MS),
+                ),
                 # Without this a second server on the port would start, and take half of the calls.
                 ("grpc.so_reuseport", 0),
             )
@@ -69,9 +75,10 @@ class GrpcServer:
         try:
             port = self._server.add_insecure_port(address)
         except RuntimeError as exc:
-            raise ConfigError(
-                f"cannot listen on {address}: taken by another process, or not of this machine"
-            ) from exc
+            place = "the path is too long, or its directory does not exist"
+            if not self._listener.uds:
+                place = "taken by another process, or not an address of this machine"
+            raise ConfigError(f"cannot listen on {address}: {place}") from exc
         await self._server.start()
         return address if self._listener.uds else f"{address.rpartition(':')[0]}:{port}"
 

@@ -6,7 +6,7 @@ from penstock.service.limiter import Limiter, Prepared
 from penstock.transport.codec import decode_request, encode_answer
 
 CACHED: Final = 16_384
-"""Requests kept ready. Clients send the same descriptors over and over: it saves half of the time."""
+"""Requests kept ready: clients send the same ones over and over, and it saves half of the time."""
 
 CACHED_BYTES: Final = 1_024
 CACHED_DESCRIPTORS: Final = 8

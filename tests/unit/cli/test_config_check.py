@@ -37,7 +37,7 @@ def test_help_of_serve_names_every_flag_and_variable(tmp_path: Path) -> None:
     """It derives from the declaration."""
     shown = run("serve", "--help", cwd=tmp_path).out
     words = " ".join(shown.split())
-    missing = [s.name for s in DECLARED if f"{s.flag} " not in words or f"[{s.env}]" not in words]
+    missing = [s.name for s in DECLARED if s.flag not in words or f"[{s.env}]" not in words]
     assert missing == []
 
 
@@ -48,8 +48,7 @@ def test_help_of_serve_names_every_flag_and_variable(tmp_path: Path) -> None:
         ((), "the following arguments are required: COMMAND"),
         (("serve", "--prot", "1"), "unrecognized arguments: --prot 1"),
         (("config",), "the following arguments are required: COMMAND"),
-        (("config", "check"), "no PATH to check"),
-        (("config", "check", "--merge-domain-config", "rules/"), "write PATH first"),
+        (("config", "check"), "the following arguments are required: PATH"),
     ],
 )
 def test_a_command_that_does_not_exist_is_refused(
@@ -130,7 +129,7 @@ def test_domains_are_merged_as_the_server_would(
     for name in "ab":
         (tmp_path / f"{name}.yaml").write_text(f"domain: d\ndescriptors: [{{key: {name}}}]\n")
     assert run("config", "check", ".", cwd=tmp_path).code == 1
-    assert run("config", "check", ".", *flags, cwd=tmp_path, env=env).code == 0
+    assert run("config", "check", *flags, ".", cwd=tmp_path, env=env).code == 0
 
 
 def test_a_reader_that_stops_reading_is_no_fault(tmp_path: Path) -> None:

@@ -50,8 +50,12 @@ def test_a_flag_beats_the_environment_beats_the_default(setting: Declared) -> No
     (one, first), (two, second) = SAMPLES[setting.kind.shown]
     assert getattr(read(), setting.name) == setting.default
     assert getattr(read(env={setting.env: one}), setting.name) == first
-    assert getattr(read(setting.flag, two, env={setting.env: one}), setting.name) == second
-    assert getattr(read(f"{setting.flag}={one}", env={setting.env: two}), setting.name) == first
+    if setting.kind is BOOL:
+        as_one, as_two = setting.flag, f"--no-{setting.name.replace('_', '-')}"
+    else:
+        as_one, as_two = f"{setting.flag}={one}", f"{setting.flag}={two}"
+    assert getattr(read(as_two, env={setting.env: one}), setting.name) == second
+    assert getattr(read(as_one, env={setting.env: two}), setting.name) == first
 
 
 def test_names_are_distinct() -> None:
@@ -82,6 +86,8 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         (DURATION, "250ms", 250),
         (DURATION, "2d", 172_800_000),
         (LEVEL, "ERROR", "error"),
+        (LEVEL, "Warning", "warn"),
+        (LEVEL, "trace", "debug"),
     ],
 )
 def test_every_kind_of_value_is_read(kind: Kind, text: str, value: object) -> None:
@@ -90,10 +96,11 @@ def test_every_kind_of_value_is_read(kind: Kind, text: str, value: object) -> No
 
 
 @pytest.mark.parametrize("flag", ["--shadow-mode", "--merge-domain-config"])
-def test_a_flag_of_true_or_false_may_stand_alone(flag: str) -> None:
-    """Alone it means true."""
+def test_a_flag_of_true_or_false_has_an_opposite(flag: str) -> None:
+    """Which goes before the environment, too."""
     name = flag.removeprefix("--").replace("-", "_")
     assert getattr(read(flag), name) is True
+    assert getattr(read(f"--no-{flag[2:]}", env={name.upper(): "true"}), name) is False
 
 
 BAD = [
@@ -101,13 +108,18 @@ BAD = [
     ("--grpc-port", "GRPC_PORT", "http", "'http' is no port: write a number from 0 to 65535"),
     ("--grpc-port", "GRPC_PORT", "-1", "'-1' is no port: write a number from 0 to 65535"),
     ("--grpc-port", "GRPC_PORT", "\u0668", "'\u0668' is no port: write a number from 0 to 65535"),
-    ("--shadow-mode", "SHADOW_MODE", "maybe", "'maybe' is neither true nor false"),
     ("--drain-timeout", "PENSTOCK_DRAIN_TIMEOUT", "soon",
      "'soon' is no duration: write a number with ms, s, m, h or d, such as 90s or 1h30m"),
     ("--on-unavailable", "PENSTOCK_ON_UNAVAILABLE", "panic",
      "'panic' is not one of error, allow, deny"),
     ("--log-level", "LOG_LEVEL", "loud", "'loud' is not one of debug, info, warn, error"),
 ]  # fmt: skip
+
+
+def test_a_bad_truth_names_its_variable() -> None:
+    """A flag can't be given one."""
+    with pytest.raises(ConfigError, match="SHADOW_MODE: 'maybe' is neither true nor false"):
+        read(env={"SHADOW_MODE": "maybe"})
 
 
 @pytest.mark.parametrize(("flag", "variable", "text", "problem"), BAD)

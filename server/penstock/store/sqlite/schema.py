@@ -65,33 +65,45 @@ def open_file(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, path: Path, synchronous: Synchronous) -> None:
-    db.execute(f"PRAGMA page_size={PAGE_BYTES}")
+    # Before anything is written: a file that is not ours must stay as it is.
+    new = _is_new(db, path)
+    if new:
+        db.execute(f"PRAGMA page_size={PAGE_BYTES}")
     db.execute("PRAGMA journal_mode=WAL")
     db.execute(f"PRAGMA synchronous={synchronous}")
     db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        (owner,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if owner == 0 and version == 0 and tables == 0:
-            db.execute(SCHEMA)
-            db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-        elif owner != APPLICATION_ID:
-            raise ConfigError(f"store {path}: a SQLite file of another program; name a new file")
-        elif version != SCHEMA_VERSION:
-            raise ConfigError(
-                f"store {path}: schema version {version}, this Penstock knows {SCHEMA_VERSION}; "
-                "run the version that wrote it, or name a new file"
-            )
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
+    if new:
+        _create(db, path)
     (finding,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if finding != "ok":
         raise ConfigError(f"store {path}: the file is corrupt ({finding}); restore or remove it")
+
+
+def _is_new(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file is still empty. ConfigError if it is not ours."""
+    (owner,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if owner == 0 and version == 0 and tables == 0:
+        return True
+    if owner != APPLICATION_ID:
+        raise ConfigError(f"store {path}: a SQLite file of another program; name a new file")
+    if version != SCHEMA_VERSION:
+        raise ConfigError(
+            f"store {path}: schema version {version}, this Penstock knows {SCHEMA_VERSION}; "
+            "run the version that wrote it, or name a new file"
+        )
+    return False
+
+
+def _create(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    # Another process may have been faster.
+    if _is_new(db, path):
+        db.execute(SCHEMA)
+        db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    db.execute("COMMIT")
 
 
 def _explain(exc: sqlite3.Error) -> str:
