@@ -45,10 +45,11 @@ def test_without_rules_the_message_says_how_to_give_them(tmp_path: Path) -> None
     ],
 )  # fmt: skip
 def test_bad_rules_are_named_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
-    """A typo keeps the server from starting."""
+    """A typo keeps the server from starting, and leaves nothing behind."""
     write_rules(tmp_path, text)
-    said = fails(tmp_path, "--config", "rules.yaml", "--store", "memory:")
+    said = fails(tmp_path, "--config", "rules.yaml")
     assert said == f"rules.yaml:{message}"
+    assert [path.name for path in tmp_path.iterdir()] == ["rules.yaml"]
 
 
 def test_a_directory_without_rules_is_refused(tmp_path: Path) -> None:
@@ -67,6 +68,20 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{first.port}" in said
 
 
+def test_a_unix_socket_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """With what may be wrong about it."""
+    rules = str(write_rules(tmp_path))
+    said = fails(tmp_path, "--config", rules, "--store", "memory:", "--grpc-uds", "missing/s.sock")
+    assert said.startswith("cannot listen on unix:missing/s.sock: the path is too long, or its")
+
+
+def test_a_connection_may_live_longer_than_grpc_can_count(tmp_path: Path) -> None:
+    """A thousand hours are as good as for ever."""
+    flags = ("--grpc-max-connection-age=1000h", "--grpc-max-connection-age-grace=1000h")
+    with penstock(tmp_path, *flags, rules=write_rules(tmp_path), store="memory:") as server:
+        assert server.terminate() == 0
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -80,6 +95,8 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         ("b.db", "store 'b.db': unknown kind of store"),
         ("sqlite:///b.db?mode=fast", "unknown option 'mode'"),
         ("sqlite:///b.db?synchronous=off", "synchronous is normal or full"),
+        ("sqlite:///a%00b", "with three slashes"),
+        ("sqlite://[/a", "Invalid IPv6 URL"),
         ("memory:x", "store 'memory:x': memory: takes nothing behind it"),
     ],
 )
@@ -92,17 +109,16 @@ def test_a_store_that_cannot_be_opened_is_named(tmp_path: Path, url: str, messag
 
 
 def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
-    """And keeps what it holds."""
+    """And stays as it is, to the byte."""
     path = tmp_path / "b.db"
     db = sqlite3.connect(path)
     db.execute("CREATE TABLE theirs (x)")
     db.close()
+    before = path.read_bytes()
     assert f"store {path}: a SQLite file of another program" in fails_on_store(
         tmp_path, "sqlite:///b.db"
     )
-    db = sqlite3.connect(path)
-    assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
-    db.close()
+    assert path.read_bytes() == before
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -118,8 +134,8 @@ def test_a_corrupt_file_is_refused(tmp_path: Path) -> None:
     """At the start, not at the first request."""
     path = tmp_path / "b.db"
     db = open_file(path, "NORMAL")
-    rows = [(f"e{i}", "r", 0, 0, '{"a": [1]}') for i in range(2000)]
-    db.executemany("INSERT INTO bucket VALUES (?, ?, ?, ?, ?)", rows)
+    rows = [(i, f"e{i}", "r", 0, 0, '{"a": [1]}') for i in range(2000)]
+    db.executemany("INSERT INTO bucket VALUES (?, ?, ?, ?, ?, ?)", rows)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
     whole = path.read_bytes()

@@ -14,36 +14,24 @@ from penstock.core.take import Key
 # One row of JSON instead of a row an item: each row that Python fetches is a hand-over of its lock,
 # and this thread shares that with the event loop.
 _READ: Final = """
-SELECT json_group_array(json_array(b.entity, b.resource, b.refilled_ms, json(b.buckets)))
+SELECT json_group_array(json_array(b.id, b.entity, b.resource, b.refilled_ms, json(b.buckets)))
 FROM json_each(?) AS wanted CROSS JOIN bucket AS b
 ON b.entity = wanted.value ->> 0 AND b.resource = wanted.value ->> 1
 """
 
-_WRITE: Final = """
+_INSERT: Final = """
 INSERT INTO bucket (entity, resource, refilled_ms, stale_at_ms, buckets) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET
-    refilled_ms = excluded.refilled_ms,
-    stale_at_ms = excluded.stale_at_ms,
-    buckets = excluded.buckets
 """
 
-_STEP: Final = """
-SELECT entity, resource FROM bucket WHERE (entity, resource) > (?, ?)
-ORDER BY entity, resource LIMIT 1 OFFSET ?
+_UPDATE: Final = "UPDATE bucket SET refilled_ms = ?, stale_at_ms = ?, buckets = ? WHERE id = ?"
+
+_NEXT: Final = """
+SELECT count(*), max(id) FROM (SELECT id FROM bucket WHERE id > ? ORDER BY id LIMIT ?)
 """
 
 _CLEAN: Final = """
-DELETE FROM bucket WHERE (entity, resource) > (?, ?) AND (entity, resource) <= (?, ?)
-AND stale_at_ms <= ? RETURNING entity, resource
+DELETE FROM bucket WHERE id > ? AND id <= ? AND stale_at_ms <= ? RETURNING entity, resource
 """
-
-_CLEAN_REST: Final = """
-DELETE FROM bucket WHERE (entity, resource) > (?, ?)
-AND stale_at_ms <= ? RETURNING entity, resource
-"""
-
-FIRST: Final = Key("", "")
-"""Before every key."""
 
 KEPT: Final = 65_536
 """Items in memory, some 30 MB. Without them a take costs half as much again."""
@@ -59,51 +47,62 @@ class ItemRows:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._kept: dict[Key, Item] = {}
+        self._ids: dict[Key, int] = {}
         self._version = 0
 
     def read(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Find the items of some keys, and perhaps others, in a map that the caller may change."""
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
         if version != self._version:
-            self._kept.clear()
+            self.forget()
             self._version = version
         kept = self._kept
         missing = [key for key in keys if key not in kept]
         if missing:
             (rows,) = self._db.execute(_READ, (json.dumps(missing),)).fetchone()
-            for entity, resource, refilled_ms, buckets in json.loads(rows):
-                kept[Key(entity, resource)] = Item(refilled_ms, _load(buckets))
+            for number, entity, resource, refilled_ms, buckets in json.loads(rows):
+                key = Key(entity, resource)
+                kept[key] = Item(refilled_ms, _load(buckets))
+                self._ids[key] = number
         return kept
 
-    def write(self, items: Mapping[Key, Item]) -> None:
-        self._db.executemany(
-            _WRITE,
-            [
-                (*key, item.refilled_ms, item.stale_at_ms(), _dump(item))
-                for key, item in items.items()
-            ],
-        )
+    def write(self, items: Mapping[Key, Item]) -> int:
+        """Write items that were read, or are new; returns how many are new."""
+        known, new = [], []
+        for key, item in items.items():
+            state = (item.refilled_ms, item.stale_at_ms(), _dump(item))
+            number = self._ids.get(key)
+            if number is None:
+                new.append((*key, *state))
+                # Its number is not known, so it is read again when it is needed next.
+                self._kept.pop(key, None)
+            else:
+                known.append((*state, number))
+        self._db.executemany(_UPDATE, known)
+        self._db.executemany(_INSERT, new)
+        return len(new)
 
-    def keep(self, items: Mapping[Key, Item]) -> None:
-        """Remember what was committed."""
-        self._kept.update(items)
-        excess = len(self._kept) - KEPT
-        for key in list(islice(self._kept, max(excess, 0))):
-            del self._kept[key]
+    def shrink(self) -> None:
+        """Let go of the oldest if memory keeps too many."""
+        for key in list(islice(self._kept, max(len(self._kept) - KEPT, 0))):
+            self._drop(key)
 
     def forget(self) -> None:
-        """Read anew what may not have been committed."""
+        """Let go of all: what is in memory may not be what is in the file."""
         self._kept.clear()
+        self._ids.clear()
 
-    def clean(self, after: Key, count: int, now_ms: int) -> Key:
+    def clean(self, after: int, count: int, now_ms: int) -> int:
         """Delete what is stale among the next `count` items; returns where to go on."""
-        last = self._db.execute(_STEP, (*after, count - 1)).fetchone()
-        if last is None:
-            gone = self._db.execute(_CLEAN_REST, (*after, now_ms)).fetchall()
-        else:
-            gone = self._db.execute(_CLEAN, (*after, *last, now_ms)).fetchall()
-        for entity, resource in gone:
-            self._kept.pop(Key(entity, resource), None)
-        return FIRST if last is None else Key(*last)
+        found, last = self._db.execute(_NEXT, (after, count)).fetchone()
+        for entity, resource in self._db.execute(_CLEAN, (after, last, now_ms)).fetchall():
+            self._drop(Key(entity, resource))
+        # At the end it begins again: new items come behind all others, so there is always a next.
+        return int(last) if found == count else 0
+
+    def _drop(self, key: Key) -> None:
+        self._kept.pop(key, None)
+        self._ids.pop(key, None)
 
 
 def _dump(item: Item) -> str:

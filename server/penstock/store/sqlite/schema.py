@@ -23,16 +23,18 @@ WAL_PAGES: Final = 16_384
 """A take dirties one page. Small pages, and a log of 16 MiB between checkpoints, make the commit of
 64 rows cost 3.7 µs a row, against 6.9 µs with SQLite's defaults of 4,096 bytes and 1,000 pages."""
 
-# One row is one composite item. WITHOUT ROWID: the key is the tree, so a take touches one page.
+# One row is one composite item. A number as the key makes an update half as expensive as one by
+# names, and lets a row of ten limits fit into its page.
 SCHEMA: Final = """
 CREATE TABLE bucket (
+    id INTEGER PRIMARY KEY,
     entity TEXT NOT NULL,
     resource TEXT NOT NULL,
     refilled_ms INTEGER NOT NULL,
     stale_at_ms INTEGER NOT NULL,
     buckets TEXT NOT NULL,
-    PRIMARY KEY (entity, resource)
-) STRICT, WITHOUT ROWID
+    UNIQUE (entity, resource)
+) STRICT
 """
 
 

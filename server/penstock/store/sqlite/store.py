@@ -16,9 +16,9 @@ class SqliteStore:
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         def work(transaction: Transaction) -> list[Taken]:
             taken = take_all(transaction.get, takes, now_ms)
-            for take, outcome in zip(takes, taken, strict=True):
+            for number, outcome in enumerate(taken):
                 if outcome.item is not None:
-                    transaction.put(take.key, outcome.item)
+                    transaction.put(takes[number].key, outcome.item)
             return taken
 
         must_land = True in [take.must_land for take in takes]

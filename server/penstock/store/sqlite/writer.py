@@ -7,7 +7,7 @@ committed at once.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from penstock.core.bucket import Item
 from penstock.core.take import Key
 from penstock.errors import StoreError
-from penstock.store.sqlite.rows import FIRST, ItemRows
+from penstock.store.sqlite.rows import ItemRows
 
 T = TypeVar("T")
 
@@ -24,19 +24,17 @@ CLEAN_STEP: Final = 128
 
 
 class Transaction:
-    """The items of one group of callers: as they were, and as they become."""
+    """The items of one group of callers, and which of them changed."""
 
-    __slots__ = ("_before", "changes")
+    __slots__ = ("changes", "get", "items")
 
-    def __init__(self, before: Mapping[Key, Item]) -> None:
-        self._before = before
+    def __init__(self, items: dict[Key, Item]) -> None:
+        self.items = items
+        self.get = items.get
         self.changes: dict[Key, Item] = {}
 
-    def get(self, key: Key) -> Item | None:
-        return self.changes.get(key) or self._before.get(key)
-
     def put(self, key: Key, item: Item) -> None:
-        self.changes[key] = item
+        self.items[key] = self.changes[key] = item
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +58,7 @@ class GroupWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
         self._waiting: list[_Job] = []
         self._committing: asyncio.Task[None] | None = None
-        self._cleaned_to = FIRST
+        self._cleaned_to = 0
         self._uncleaned = 0
 
     def submit(
@@ -113,11 +111,10 @@ class GroupWriter:
             transaction = Transaction(items)
             results = [job.work(transaction) for job in group]
             if transaction.changes:
-                self._rows.write(transaction.changes)
-                created = len([key for key in transaction.changes if key not in items])
+                created = self._rows.write(transaction.changes)
                 self._clean(created, group[-1].now_ms)
             db.execute("COMMIT")
-            self._rows.keep(transaction.changes)
+            self._rows.shrink()
         except BaseException:
             self._rows.forget()
             if db.in_transaction:
