@@ -9,20 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.config.durations import format_duration, parse_duration_ms
-from penstock.config.settings import (
-    BOOL,
-    DECLARED,
-    DURATION,
-    LEVEL,
-    PORT,
-    TEXT,
-    UNAVAILABLE,
-    Declared,
-    Kind,
-    Settings,
-    add_flags,
-    read_settings,
-)
+from penstock.config.kinds import BOOL, DURATION, LEVEL, PORT, TEXT, UNAVAILABLE, Kind
+from penstock.config.settings import DECLARED, Declared, Settings, add_flags, read_settings
 from penstock.errors import ConfigError
 
 

@@ -150,12 +150,20 @@ async def test_a_file_locked_by_another_process_is_an_error_of_the_store(
 
 
 async def test_a_fault_in_the_work_itself_reaches_its_callers(tmp_path: Path) -> None:
-    """Nobody waits for ever, whatever goes wrong on the writer's thread."""
+    """Nobody waits for ever, and memory forgets what the transaction did not keep."""
     store = SqliteStore(tmp_path / "s.db")
-    broken = Take(BOB, (PLENTY,), (Draw(5, MILLI), Draw(5, MILLI)))
-    with pytest.raises(StoreError, match="IndexError"):
-        await store.take([broken], NOW)
-    assert (await store.take([take()], NOW))[0].drawn[0].fits
+    for _ in range(2):
+        await store.take([take()], NOW)
+    broken = Take(Key("user=eve", "r"), (PLENTY,), (Draw(5, MILLI), Draw(5, MILLI)))
+    group = (store.take([take(7)], NOW), store.take([broken], NOW))
+    answers = await asyncio.gather(*group, return_exceptions=True)
+    assert all(isinstance(answer, StoreError) for answer in answers)
+    assert "IndexError" in str(answers[0])
+    item = await store.read(BOB)
+    assert item is not None
+    assert item.buckets[0].consumed == 2 * MILLI
+    await store.take([take()], NOW)
+    assert consumed_in(tmp_path / "s.db") == 3
     await store.close()
 
 

@@ -157,9 +157,36 @@ async def test_a_drain_goes_on_serving_and_ends_when_it_is_quiet(running: Runnin
 async def test_a_drain_ends_when_time_is_up(running: Running) -> None:
     """However busy clients are."""
     drain = asyncio.create_task(running.server.drain(timeout_s=0.3))
+    calls = 0
     while not drain.done():
         await running.call(request("bob"))
+        calls += 1
     await drain
+    assert calls > 10
+
+
+async def test_a_drain_waits_until_every_health_checker_has_been_told(running: Running) -> None:
+    """Two that ask over connections of their own, from one host: both have to come again."""
+    await running.server.set_serving(serving=True)
+    asked = health_pb2.HealthCheckRequest(service="ratelimit").SerializeToString()
+    # Channels to one address share a connection unless they are told not to.
+    alone = (("grpc.use_local_subchannel_pool", 1),)
+    async with (
+        grpc.aio.insecure_channel(running.address, options=alone) as one,
+        grpc.aio.insecure_channel(running.address, options=alone) as other,
+    ):
+        checks: list[grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = [
+            channel.unary_unary("/grpc.health.v1.Health/Check") for channel in (one, other)
+        ]
+        for check in checks * 2:
+            await check(asked)
+        drain = asyncio.create_task(running.server.drain(timeout_s=30))
+        await asyncio.sleep(0.1)
+        await checks[0](asked)
+        done, _ = await asyncio.wait({drain}, timeout=1.2)
+        assert not done, "the second was not told yet"
+        await checks[1](asked)
+        await asyncio.wait_for(drain, timeout=10)
 
 
 async def test_new_rules_apply_to_a_request_seen_before(running: Running) -> None:
