@@ -1,4 +1,7 @@
-"""A process that takes from one bucket of a file, and prints how many were admitted so far."""
+"""A process that takes from one bucket of a file, and prints how many were admitted so far.
+
+It says when it is ready, and begins when it reads a line, so that several begin together.
+"""
 
 import asyncio
 import sys
@@ -14,6 +17,8 @@ CALLERS = 8
 
 async def main(file: Path, burst: int) -> None:
     store = SqliteStore(file)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     limit = Limit.per(burst, 86_400_000)
     take = Take(Key("user=bob", "$domain:d"), (limit,), (Draw(0, MILLI),))
     admitted = 0

@@ -36,6 +36,22 @@ def consumed_in(file: Path, key: Key = BOB) -> int:
     return 0 if row is None else int(json.loads(row[0])[""][1]) // MILLI
 
 
+def start_worker(file: Path, burst: int) -> "subprocess.Popen[str]":
+    """Start a process that takes from the file, and wait until it could begin."""
+    command = [sys.executable, str(WORKER), str(file), str(burst)]
+    pipe = subprocess.PIPE
+    worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    return worker
+
+
+def release(worker: "subprocess.Popen[str]") -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("go\n")
+    worker.stdin.flush()
+
+
 def make_file(file: Path) -> None:
     """Open the file, and close it again."""
 
@@ -83,9 +99,9 @@ async def test_a_restart_loses_nothing_that_was_answered(tmp_path: Path) -> None
 def test_a_killed_process_loses_nothing_that_was_answered(tmp_path: Path) -> None:
     """SIGKILL in the middle of the load: the file holds every take that was answered."""
     file = tmp_path / "s.db"
-    command = [sys.executable, str(WORKER), str(file), "1000000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+    with start_worker(file, 1_000_000) as worker:
         assert worker.stdout is not None
+        release(worker)
         answered = [int(worker.stdout.readline()) for _ in range(20)]
         worker.kill()
         answered += [int(line) for line in worker.stdout.read().split()[:-1]]
@@ -97,12 +113,9 @@ def test_two_processes_on_one_file_admit_exactly_the_burst(tmp_path: Path) -> No
     """Each keeps items in memory, and yet neither misses what the other wrote."""
     file = tmp_path / "s.db"
     make_file(file)
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(file), "1000"], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
+    workers = [start_worker(file, 1_000) for _ in range(2)]
+    for worker in workers:
+        release(worker)
     admitted = [int(worker.communicate(timeout=60)[0].split()[-1]) for worker in workers]
     assert sum(admitted) == 1_000
     assert consumed_in(file) == 1_000
