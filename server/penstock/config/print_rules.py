@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from penstock.config.durations import format_duration
-from penstock.core.limits import Limit, Unit
+from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.rules import Children, Node, Rule, Rules
 
 
@@ -28,22 +28,26 @@ def _node_lines(node: Node, rule: Rule) -> Iterator[str]:
         if getattr(node, name)
     ]
     for limit in rule.limits:
-        exceed = rule.on_exceed.get(limit.name)
-        extras = [] if exceed is None else [f"on_exceed: {exceed.value}"]
-        yield ", ".join([f"{rule.path}: {_limit(limit)}", modes, *extras, *flags])
+        yield ", ".join([f"{rule.path}: {_rate(limit)}", modes, *_extras(rule, limit), *flags])
     if not rule.limits:
-        yield ", ".join([f"{rule.path}: unlimited", modes, *flags])
+        rate = "unit=UNKNOWN requests_per_unit=0"
+        yield ", ".join([f"{rule.path}: {rate}", modes, "unlimited: true", *flags])
 
 
-def _limit(limit: Limit) -> str:
+def _rate(limit: Limit) -> str:
+    return f"unit={limit.unit.name} requests_per_unit={limit.requests_per_unit}"
+
+
+def _extras(rule: Rule, limit: Limit) -> Iterator[str]:
+    """What the reference server does not print stands behind what it does."""
     if limit.unit is Unit.UNKNOWN:
-        text = f"period={format_duration(limit.period_ms)}"
-    else:
-        text = f"unit={limit.unit.name}"
-    text += f" requests_per_unit={limit.requests_per_unit}"
+        yield f"period: {format_duration(limit.period_ms)}"
     if limit.burst != limit.capacity:
-        text += f" burst={limit.burst // 1000}"
-    return text + (f" name={limit.name}" if limit.name else "")
+        yield f"burst: {limit.burst // MILLI}"
+    if limit.name:
+        yield f"name: {limit.name}"
+    if limit.name in rule.on_exceed:
+        yield f"on_exceed: {rule.on_exceed[limit.name].value}"
 
 
 def _bool(value: bool) -> str:

@@ -120,7 +120,7 @@ class _Draft:
     """A take while it is being decided."""
 
     __slots__ = (
-        "_before", "_consumed", "_fits", "_left", "_rf", "_take",
+        "_after", "_before", "_consumed", "_fits", "_left", "_rf", "_take",
         "denied", "quota_passed", "quota_refused",
     )  # fmt: skip
 
@@ -130,6 +130,8 @@ class _Draft:
         self._left = self._before.copy()
         """What is in each bucket if the call is admitted."""
         self._fits: list[bool] = []
+        self._after: list[int] = []
+        """What each draw finds in its bucket when it is done."""
         self.denied = self.quota_refused = self.quota_passed = False
         for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
             self._reserve(list(draws))
@@ -152,6 +154,7 @@ class _Draft:
                 left[draw.limit] = balance - draw.amount
         if not refused:
             self._left = left
+        self._after += [self._left[draw.limit] for draw in draws]
         denies = draws[0].denies
         if denies is ALONE:
             self.denied = self.denied or refused
@@ -171,19 +174,19 @@ class _Draft:
                 left[draw.limit] = min(balance + draw.amount, burst)
             else:
                 continue
+            self._after[number] = left[draw.limit]
             if self._fits[number] and draw.denies is TOGETHER:
                 self.quota_passed = True
 
     def taken(self, denied: bool) -> Taken:
-        left, take = self._left, self._take
+        left, take, after = self._left, self._take, self._after
         item = None
         if denied:
-            left = self._before
+            after = [self._before[draw.limit] for draw in take.draws]
         elif left != self._before:
             buckets = [
                 Bucket(limit, left[i], self._consumed[i] + self._before[i] - left[i])
                 for i, limit in enumerate(take.limits)
             ]
             item = Item(self._rf, tuple(buckets))
-        drawn = [Drawn(self._fits[i], left[draw.limit]) for i, draw in enumerate(take.draws)]
-        return Taken(tuple(drawn), item)
+        return Taken(tuple(map(Drawn, self._fits, after)), item)

@@ -75,10 +75,10 @@ def test_print_shows_the_effective_rules(tmp_path: Path) -> None:
     off = "shadow_mode: false, quota_mode: false"
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
-        f"d.few: unit=HOUR requests_per_unit=2 name=two, {off}",
+        f"d.few: unit=HOUR requests_per_unit=2, {off}, name: two",
         f"d.many: unit=HOUR requests_per_unit=100, {off}",
-        f"d.odd: period=1m30s requests_per_unit=10, {off}",
-        f"d.free: unlimited, {off}",
+        f"d.odd: unit=UNKNOWN requests_per_unit=10, {off}, period: 1m30s",
+        f"d.free: unit=UNKNOWN requests_per_unit=0, {off}, unlimited: true",
     ]
 
 

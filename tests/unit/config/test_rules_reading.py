@@ -283,11 +283,12 @@ def test_effective_rules_are_printed_a_line_each(tmp_path: Path) -> None:
     flags = "share_threshold: true, detailed_metric: true, value_to_metric: true"
     assert list(rule_lines(RulesSource(tmp_path).load().rules)) == [
         f"d.k1_v1: unit=MINUTE requests_per_unit=10, {off}",
-        "d.k1_v1.k2: period=1m30s requests_per_unit=3 burst=6 name=n, "
-        "shadow_mode: false, quota_mode: true, on_exceed: debt",
-        f"d.w_a*: unit=DAY requests_per_unit=0 name=a, {off}, {flags}",
-        f"d.w_a*: unit=WEEK requests_per_unit=2 name=b, {off}, {flags}",
-        "z.k: unlimited, shadow_mode: true, quota_mode: false",
+        "d.k1_v1.k2: unit=UNKNOWN requests_per_unit=3, shadow_mode: false, quota_mode: true, "
+        "period: 1m30s, burst: 6, name: n, on_exceed: debt",
+        f"d.w_a*: unit=DAY requests_per_unit=0, {off}, name: a, {flags}",
+        f"d.w_a*: unit=WEEK requests_per_unit=2, {off}, name: b, {flags}",
+        "z.k: unit=UNKNOWN requests_per_unit=0, shadow_mode: true, quota_mode: false, "
+        "unlimited: true",
     ]
 
 

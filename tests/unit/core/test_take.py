@@ -68,6 +68,18 @@ def test_a_new_item_starts_full() -> None:
     assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, 3 * MILLI, 2 * MILLI),))
 
 
+def test_each_draw_reports_what_it_left() -> None:
+    """In order, first the takes, then what is charged and refunded."""
+    draws = (
+        Draw(0, 2 * MILLI, descriptor=0),
+        Draw(0, 4 * MILLI, Mode.CHARGE, descriptor=1),
+        Draw(0, MILLI, descriptor=2),
+        Draw(0, MILLI, Mode.REFUND, descriptor=3),
+    )
+    taken = one(holding(5), *draws)
+    assert [drawn.balance // MILLI for drawn in taken.drawn] == [3, -2, 2, -1]
+
+
 def test_two_draws_on_one_bucket_have_to_fit_together() -> None:
     """Three and three do not fit into five, and nothing is taken."""
     taken = one(None, Draw(0, 3 * MILLI), Draw(0, 3 * MILLI))
