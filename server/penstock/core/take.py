@@ -4,7 +4,8 @@ The laws of this file: a denied call changes nothing; a take never makes a balan
 only a charge does, down to one burst of debt.
 
 Takes are decided on the balances as they stand at `now_ms`. Charges and refunds come after, and
-only if the takes are admitted. So the outcome does not depend on the order of the descriptors.
+only if the takes are admitted. So no charge stands in the way of a take of the same request,
+wherever it stands in it.
 """
 
 from collections.abc import Callable, Sequence
