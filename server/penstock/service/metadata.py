@@ -37,9 +37,9 @@ def _describe(descriptor: Descriptor) -> dict[str, Any]:
 
 
 def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """The first to name a key wins; maps are merged."""
+    """The first to name a key wins; maps are merged, into maps of our own at every level."""
     for key, value in new.items():
-        if key not in into:
-            into[key] = dict(value) if isinstance(value, dict) else value
-        elif isinstance(into[key], dict) and isinstance(value, dict):
+        if not isinstance(value, dict):
+            into.setdefault(key, value)
+        elif isinstance(into.setdefault(key, {}), dict):
             _merge(into[key], value)

@@ -163,6 +163,20 @@ async def test_headers_and_metadata_are_added_where_asked_for() -> None:
     assert rich.metadata is not None
 
 
+async def test_answers_leave_the_metadata_of_the_rules_as_it_is() -> None:
+    """Maps within maps are merged anew for each answer."""
+    one = Rule("d.one", (FIVE,), metadata={"a": {"b": {"x": 1}, "c": 1}})
+    two = Rule("d.two", (FIVE,), metadata={"a": {"b": {"y": 2}, "c": {"z": 3}}})
+    asked = limiter(Options(dynamic_metadata=True))
+    asked.use({"d": Domain("d", Children([Node("one", rule=one), Node("two", rule=two)]))})
+    both = await ask(asked, "one", "two")
+    assert both.metadata is not None
+    assert both.metadata["metadata"] == {"a": {"b": {"x": 1, "y": 2}, "c": 1}}
+    alone = await ask(asked, "one")
+    assert alone.metadata is not None
+    assert alone.metadata["metadata"] == {"a": {"b": {"x": 1}, "c": 1}}
+
+
 async def test_dynamic_metadata_describes_the_request_and_what_passed() -> None:
     """The first rule to name a key wins, maps are merged, a refused rule says nothing."""
     asked = limiter(Options(dynamic_metadata=True))
