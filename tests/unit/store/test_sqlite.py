@@ -220,6 +220,29 @@ async def test_more_items_than_memory_keeps_are_all_right(
     await store.close()
 
 
+async def test_readers_do_not_keep_the_table_from_being_cleaned(tmp_path: Path) -> None:
+    """A group may end with a caller that brings no time of its own."""
+    store = SqliteStore(tmp_path / "s.db")
+    second = Limit.per(5, 1_000)
+    old = [Key(f"old={n}", "r") for n in range(200)]
+    await asyncio.gather(*[store.take([take(1, key, second)], NOW) for key in old])
+    for n in range(400):
+        new = take(1, Key(f"new={n}", "r"), second)
+        await asyncio.gather(store.take([new], NOW + 100_000), store.read(BOB))
+    assert [key for key in old if await store.read(key)] == []
+    await store.close()
+
+
+def test_a_new_file_has_the_pages_and_the_log_it_was_measured_with(tmp_path: Path) -> None:
+    """SQLite takes the size of pages only before anything is written."""
+    with closing(schema.open_file(tmp_path / "s.db", "FULL")) as db:
+        found = [
+            db.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_size", "wal_autocheckpoint", "journal_mode", "synchronous")
+        ]
+    assert found == [schema.PAGE_BYTES, schema.WAL_PAGES, "wal", 2]
+
+
 async def test_the_table_is_strict_and_small_steps_clean_it(tmp_path: Path) -> None:
     """A column takes nothing but its type, and a table of stale items shrinks while serving."""
     file = tmp_path / "s.db"

@@ -112,7 +112,7 @@ class GroupWriter:
             results = [job.work(transaction) for job in group]
             if transaction.changes:
                 created = self._rows.write(transaction.changes)
-                self._clean(created, group[-1].now_ms)
+                self._clean(created, group)
             db.execute("COMMIT")
             self._rows.shrink()
         except BaseException:
@@ -122,10 +122,11 @@ class GroupWriter:
             raise
         return results
 
-    def _clean(self, created: int, now_ms: int) -> None:
+    def _clean(self, created: int, group: Sequence[_Job]) -> None:
         """Look at two items for each new one, so that cleaning outruns what takes can add."""
         self._uncleaned += 1 + 2 * created
         if self._uncleaned >= CLEAN_STEP:
+            now_ms = max(job.now_ms for job in group)
             self._cleaned_to = self._rows.clean(self._cleaned_to, self._uncleaned, now_ms)
             self._uncleaned = 0
 
