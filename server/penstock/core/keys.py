@@ -19,12 +19,12 @@ _UNSAFE: Final = re.compile("[\x00-\x1f\x7f%,=]")
 
 def rule_key(domain: str, entries: Entries) -> Key:
     """A rule's item. The `$` keeps it apart from stored resources, which can't begin with one."""
-    return Key(_entity(entries), "$domain:" + domain)
+    return Key(_entity(entries), "$domain:" + _escape(domain))
 
 
 def override_key(domain: str, entries: Entries) -> Key:
     """An override's item, apart from the rule's: their limits have nothing in common."""
-    return Key(_entity(entries), "$override:" + domain)
+    return Key(_entity(entries), "$override:" + _escape(domain))
 
 
 def _entity(entries: Entries) -> str:

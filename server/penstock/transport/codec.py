@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from penstock._proto import rls_pb2
 from penstock.core.decision import Decision, Status
-from penstock.core.limits import UINT32_MAX, Unit
+from penstock.core.limits import Unit
 from penstock.core.request import Descriptor, Override, Request
 from penstock.errors import InvalidRequestError
 from penstock.service.limiter import Answer
@@ -33,21 +33,18 @@ def decode_request(data: bytes) -> Request:
         message = rls_pb2.RateLimitRequest.FromString(data)
     except DecodeError as exc:
         raise InvalidRequestError(f"not a RateLimitRequest: {exc}") from exc
-    return Request(
-        message.domain,
-        tuple([_decode_descriptor(descriptor) for descriptor in message.descriptors]),
-        message.hits_addend,
-    )
+    descriptors = [_decode_descriptor(*numbered) for numbered in enumerate(message.descriptors)]
+    return Request(message.domain, tuple(descriptors), message.hits_addend)
 
 
-def _decode_descriptor(message: Any) -> Descriptor:
+def _decode_descriptor(number: int, message: Any) -> Descriptor:
     entries = tuple([(entry.key, entry.value) for entry in message.entries])
     override = None
     if message.HasField("limit"):
         unit = _UNITS.get(message.limit.unit, Unit.UNKNOWN)
         if unit is Unit.UNKNOWN:
             raise InvalidRequestError(
-                f"descriptor {dict(entries)}: its limit override has no known unit "
+                f"descriptor {number}: its limit override has no known unit "
                 f"({message.limit.unit}); use one of {_OVERRIDE_UNITS}"
             )
         override = Override(message.limit.requests_per_unit, unit)
@@ -98,9 +95,7 @@ def _encode_status(status: Status) -> Any:
 
 def encode_request(request: Request) -> bytes:
     """Write a RateLimitRequest, as a client does."""
-    message = rls_pb2.RateLimitRequest(
-        domain=request.domain, hits_addend=min(request.hits, UINT32_MAX)
-    )
+    message = rls_pb2.RateLimitRequest(domain=request.domain, hits_addend=request.hits)
     for descriptor in request.descriptors:
         added = message.descriptors.add(is_negative_hits=descriptor.refund)
         for key, value in descriptor.entries:
@@ -113,6 +108,4 @@ def encode_request(request: Request) -> bytes:
 def decode_response(data: bytes) -> dict[str, Any]:
     """Read a RateLimitResponse as plain values, as a client does, under the names of the wire."""
     message = rls_pb2.RateLimitResponse.FromString(data)
-    return MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=False
-    )
+    return MessageToDict(message, preserving_proto_field_name=True)

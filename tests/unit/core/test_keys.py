@@ -17,7 +17,8 @@ def test_different_entries_have_different_keys(one: Entries, other: Entries) -> 
 @given(ENTRIES)
 def test_a_key_has_no_control_characters(entries: Entries) -> None:
     """A store may end a text at a NUL."""
-    assert not any(ord(character) < 32 for character in rule_key("d", entries).entity)
+    for key in (rule_key("a\0b", entries), override_key("a\0b", entries)):
+        assert not any(ord(character) < 32 for character in key.entity + key.resource)
 
 
 def test_a_key_is_readable_where_it_can_be() -> None:

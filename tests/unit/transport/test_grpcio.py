@@ -44,7 +44,7 @@ async def test_requests_are_answered_until_the_limit(running: Running) -> None:
         (
             b"\x0a\x01d\x12\x0b\x0a\x05\x0a\x01k\x12\x00\x12\x02\x08\x05",
             "INVALID_ARGUMENT",
-            "descriptor {'k': ''}: its limit override has no known unit (0); use one of SECOND,",
+            "descriptor 0: its limit override has no known unit (0); use one of SECOND,",
         ),
         (
             request(*["v"] * 10_000),
