@@ -23,27 +23,18 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
+def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
+    """Any case, and `others`: further names for some of the choices."""
+
     def parse(text: str) -> str:
-        for choice in choices:
-            if text.lower() == choice:
-                return choice
+        name = text.lower()
+        if name in choices:
+            return name
+        if name in others:
+            return others[name]
         raise ValueError(f"'{text}' is not one of {', '.join(choices)}")
 
     return parse
-
-
-_LEVELS: Final = {
-    "debug": "debug", "info": "info", "warn": "warn", "error": "error",
-    # The reference server knows more names.
-    "trace": "debug", "warning": "warn", "fatal": "error", "panic": "error",
-}  # fmt: skip
-
-
-def _level(text: str) -> str:
-    if text.lower() not in _LEVELS:
-        raise ValueError(f"'{text}' is not one of debug, info, warn, error")
-    return _LEVELS[text.lower()]
 
 
 def _text(text: str) -> str:
@@ -63,4 +54,11 @@ BOOL: Final = Kind(_bool, "BOOL")
 PORT: Final = Kind(_port, "PORT")
 DURATION: Final = Kind(parse_duration_ms, "DURATION")
 UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
-LEVEL: Final = Kind(_level, "debug|info|warn|error")
+# The reference server knows more names.
+LEVEL: Final = Kind(
+    _one_of(
+        "debug", "info", "warn", "error",
+        trace="debug", warning="warn", fatal="error", panic="error",
+    ),
+    "debug|info|warn|error",
+)  # fmt: skip

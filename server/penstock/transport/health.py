@@ -4,7 +4,8 @@ import time
 from typing import Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 NAMES: Final = ("", "ratelimit")
 """The whole server, and the name that the reference server goes by."""
@@ -21,15 +22,15 @@ class HealthChecks(health.aio.HealthServicer):
         """Those that asked more than once over one connection, as Envoy does."""
 
     async def set_serving(self, *, serving: bool) -> None:
-        status = health_pb2.HealthCheckResponse
+        status = HealthCheckResponse
         for name in NAMES:
             await self.set(name, status.SERVING if serving else status.NOT_SERVING)
 
     async def Check(  # noqa: N802 - gRPC's name for it
         self,
-        request: health_pb2.HealthCheckRequest,
-        context: "grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]",  # noqa: E501
-    ) -> health_pb2.HealthCheckResponse:
+        request: HealthCheckRequest,
+        context: "grpc.aio.ServicerContext[HealthCheckRequest, HealthCheckResponse]",
+    ) -> HealthCheckResponse:
         now = time.monotonic()
         peer = context.peer()
         self._forget_before(now - REMEMBERED_S)
