@@ -13,7 +13,14 @@ class ConfigError(PenstockError):
 
 
 class StoreError(PenstockError):
-    """The store could not answer. Never a decision: nothing is known to be over its limit."""
+    """The store could not answer. Never a decision: nothing is known to be over its limit.
+
+    `transient`: it may well answer the next time, without anybody doing something about it.
+    """
+
+    def __init__(self, message: str, *, transient: bool = True) -> None:
+        super().__init__(message)
+        self.transient = transient
 
 
 class RequestError(PenstockError):

@@ -97,10 +97,10 @@ def settle(
     if item is None:
         return now_ms, [limit.burst for limit in limits], [0] * len(limits)
     rf, buckets = item
-    old = {bucket.limit.name: bucket for bucket in buckets} if len(buckets) > 1 else None
+    old = {bucket.limit.name: bucket for bucket in buckets} if len(buckets) != 1 else None
     balances, consumed = [], []
     for limit in limits:
-        bucket = old.get(limit.name) if old else buckets[0]
+        bucket = buckets[0] if old is None else old.get(limit.name)
         if bucket is None or bucket.limit.name != limit.name:
             balances.append(limit.burst)
             consumed.append(0)

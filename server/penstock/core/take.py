@@ -68,6 +68,8 @@ class Take:
     key: Key
     limits: tuple[Limit, ...]
     draws: tuple[Draw, ...]
+    parent: Key | None = None
+    """The item above this one, where an entity cascades: its take is in the same call."""
     must_land: bool = field(init=False)
     """It has charges or refunds."""
     is_plain: bool = field(init=False)
@@ -97,11 +99,17 @@ def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: i
     """Decide takes on distinct items, which `get` looks up, all or none."""
     if len(takes) == 1 and takes[0].is_plain:
         return [_take_plain(get(takes[0].key), takes[0], now_ms)]
-    drafts = [_Draft(get(take.key), take, now_ms) for take in takes]
-    denied = any(draft.denied for draft in drafts)
-    if not denied and any(draft.quota_refused for draft in drafts):
-        denied = not any(draft.quota_passed for draft in drafts)
+    drafts = [Draft(get(take.key), take, now_ms) for take in takes]
+    denied = are_denied(drafts)
     return [draft.taken(denied) for draft in drafts]
+
+
+def are_denied(drafts: Sequence["Draft"]) -> bool:
+    """Tell whether the takes of a call, together, are refused."""
+    if any(draft.denied for draft in drafts):
+        return True
+    refused = any(draft.quota_refused for draft in drafts)
+    return refused and not any(draft.quota_passed for draft in drafts)
 
 
 def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
@@ -117,20 +125,20 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     return Taken((Drawn(True, left),), Item(rf, (bucket,)))
 
 
-class _Draft:
-    """A take while it is being decided."""
+class Draft:
+    """A take while it is being decided: what it would do to its item, if the call is admitted."""
 
     __slots__ = (
-        "_after", "_before", "_consumed", "_fits", "_left", "_rf", "_take",
-        "denied", "quota_passed", "quota_refused",
+        "_after", "_consumed", "_rf",
+        "before", "denied", "fits", "left", "quota_passed", "quota_refused", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
-        self._take = take
-        self._rf, self._before, self._consumed = settle(item, take.limits, now_ms)
-        self._left = self._before.copy()
+        self.take = take
+        self._rf, self.before, self._consumed = settle(item, take.limits, now_ms)
+        self.left = self.before.copy()
         """What is in each bucket if the call is admitted."""
-        self._fits: list[bool] = []
+        self.fits: list[bool] = []
         self._after: list[int] = []
         """What each draw finds in its bucket when it is done."""
         self.denied = self.quota_refused = self.quota_passed = False
@@ -141,12 +149,12 @@ class _Draft:
 
     def _reserve(self, draws: list[Draw]) -> None:
         """Hold what one descriptor asks for, if all of it is there."""
-        left = self._left.copy()
+        left = self.left.copy()
         asked = refused = False
         for draw in draws:
             balance = left[draw.limit]
             fits = balance >= draw.amount
-            self._fits.append(fits)
+            self.fits.append(fits)
             if draw.mode is DRAIN:
                 left[draw.limit] = max(balance - draw.amount, min(balance, 0))
             elif draw.mode is TAKE:
@@ -154,8 +162,8 @@ class _Draft:
                 refused = refused or not fits
                 left[draw.limit] = balance - draw.amount
         if not refused:
-            self._left = left
-        self._after += [self._left[draw.limit] for draw in draws]
+            self.left = left
+        self._after += [self.left[draw.limit] for draw in draws]
         denies = draws[0].denies
         if denies is ALONE:
             self.denied = self.denied or refused
@@ -164,30 +172,34 @@ class _Draft:
             self.quota_refused = self.quota_refused or refused
 
     def _add_owed(self) -> None:
-        left = self._left
-        for number, draw in enumerate(self._take.draws):
-            balance, burst = left[draw.limit], self._take.limits[draw.limit].burst
+        left = self.left
+        for number, draw in enumerate(self.take.draws):
+            balance, burst = left[draw.limit], self.take.limits[draw.limit].burst
             if draw.mode is CHARGE:
-                self._fits[number] = balance >= draw.amount
+                self.fits[number] = balance >= draw.amount
                 left[draw.limit] = max(balance - draw.amount, min(balance, -burst))
             elif draw.mode is REFUND:
-                self._fits[number] = True
+                self.fits[number] = True
                 left[draw.limit] = min(balance + draw.amount, burst)
             else:
                 continue
             self._after[number] = left[draw.limit]
-            if self._fits[number] and draw.denies is TOGETHER:
+            if self.fits[number] and draw.denies is TOGETHER:
                 self.quota_passed = True
 
     def taken(self, denied: bool) -> Taken:
-        left, take, after = self._left, self._take, self._after
-        item = None
         if denied:
-            after = [self._before[draw.limit] for draw in take.draws]
-        elif left != self._before:
-            buckets = [
-                Bucket(limit, left[i], self._consumed[i] + self._before[i] - left[i])
-                for i, limit in enumerate(take.limits)
-            ]
-            item = Item(self._rf, tuple(buckets))
-        return Taken(tuple(map(Drawn, self._fits, after)), item)
+            before = [self.before[draw.limit] for draw in self.take.draws]
+            return Taken(tuple(map(Drawn, self.fits, before)), None)
+        return Taken(tuple(map(Drawn, self.fits, self._after)), self.item())
+
+    def item(self) -> Item | None:
+        """The item if the call is admitted; None if that changes nothing."""
+        before, left = self.before, self.left
+        if left == before:
+            return None
+        buckets = [
+            Bucket(limit, left[i], self._consumed[i] + before[i] - left[i])
+            for i, limit in enumerate(self.take.limits)
+        ]
+        return Item(self._rf, tuple(buckets))

@@ -1,7 +1,8 @@
 """The limiter: a request in, an answer out."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -9,6 +10,7 @@ from penstock.core.decision import UNMATCHED, Decision, Status
 from penstock.core.plan import Behaviour, Plan, decide, make_plan
 from penstock.core.request import Request
 from penstock.core.rules import Rules
+from penstock.core.take import Take, Taken
 from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.service.headers import HeaderNames, Headers, limit_headers
 from penstock.service.metadata import dynamic_metadata
@@ -18,6 +20,9 @@ LOG: Final = logging.getLogger(__name__)
 
 MAX_DESCRIPTORS: Final = 1_000
 """Envoy sends a handful. More than this would hold up every other caller."""
+
+STORE_SHARE: Final = 0.9
+"""Of the caller's time, for the store: the rest is for the answer that it took too long."""
 
 OnUnavailable = Literal["error", "allow", "deny"]
 
@@ -80,12 +85,15 @@ class Limiter:
         domain = self._rules.get(request.domain)
         return Prepared(request, make_plan(domain, request, self._options.behaviour))
 
-    async def answer(self, prepared: Prepared) -> Answer:
-        """Decide. StoreError if the store can't do its part, unless the options say what then."""
+    async def answer(self, prepared: Prepared, timeout_s: float | None = None) -> Answer:
+        """Decide. StoreError if the store can't do its part, unless the options say what then.
+
+        `timeout_s` is how long the caller waits.
+        """
         options, plan = self._options, prepared.plan
         now_ms = self._clock_ms()
         try:
-            taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
+            taken = await self._take(plan.takes, now_ms, timeout_s)
         except StoreError as exc:
             if options.on_unavailable == "error":
                 raise
@@ -97,6 +105,19 @@ class Limiter:
         if options.dynamic_metadata:
             metadata = dynamic_metadata(prepared.request, plan, decision)
         return Answer(decision, headers, metadata)
+
+    async def _take(
+        self, takes: Sequence[Take], now_ms: int, timeout_s: float | None
+    ) -> Sequence[Taken]:
+        if not takes:
+            return ()
+        if timeout_s is None:
+            return await self._store.take(takes, now_ms)
+        try:
+            async with asyncio.timeout(timeout_s * STORE_SHARE):
+                return await self._store.take(takes, now_ms)
+        except TimeoutError as exc:
+            raise StoreError("the store did not answer before the caller's deadline") from exc
 
 
 def _blind_decision(request: Request, *, deny: bool) -> Decision:

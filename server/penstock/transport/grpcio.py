@@ -108,7 +108,7 @@ class GrpcServer:
     ) -> bytes:
         self._calls += 1
         try:
-            return await self._service.should_rate_limit(request)
+            return await self._service.should_rate_limit(request, context.time_remaining())
         except InvalidRequestError as exc:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
         except RequestError as exc:

@@ -19,13 +19,13 @@ class RateLimitService:
         self._generation = limiter.generation
         self._prepared: dict[bytes, Prepared] = {}
 
-    async def should_rate_limit(self, request: bytes) -> bytes:
-        """Answer one call. Raises what `errors` names, for the transport to translate."""
+    async def should_rate_limit(self, request: bytes, timeout_s: float | None = None) -> bytes:
+        """Answer one call within its time. Raises what `errors` names, for the transport."""
         if self._generation != self._limiter.generation:
             self._generation = self._limiter.generation
             self._prepared.clear()
         prepared = self._prepared.get(request) or self._prepare(request)
-        return encode_answer(await self._limiter.answer(prepared))
+        return encode_answer(await self._limiter.answer(prepared, timeout_s))
 
     def _prepare(self, data: bytes) -> Prepared:
         prepared = self._limiter.prepare(decode_request(data))

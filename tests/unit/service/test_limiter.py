@@ -1,5 +1,6 @@
 """The limiter: what it checks, what it adds, and what it does when the store fails."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -114,6 +115,31 @@ async def test_a_store_that_fails_is_an_error_by_default() -> None:
     """So that Envoy's failure_mode_deny decides."""
     with pytest.raises(StoreError, match="no store for 1 takes"):
         await ask(limiter(store=BrokenStore()), "user")
+
+
+class SlowStore(MemoryStore):
+    """Never answers, as one behind a network that swallows packets."""
+
+    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        await asyncio.Event().wait()
+        return await super().take(takes, now_ms)
+
+
+async def test_a_store_that_is_too_slow_is_answered_as_configured() -> None:
+    """Before the caller's time is over, so that the answer still reaches it."""
+    asked = limiter(Options(on_unavailable="deny"), SlowStore())
+    prepared = asked.prepare(on("user"))
+    async with asyncio.timeout(5):
+        assert (await asked.answer(prepared, timeout_s=0.01)).decision.over
+        with pytest.raises(StoreError, match="before the caller's deadline"):
+            await limiter(store=SlowStore()).answer(prepared, timeout_s=0.01)
+
+
+async def test_a_deadline_far_away_changes_nothing() -> None:
+    """A store that answers is not waited for."""
+    asked = limiter()
+    prepared = asked.prepare(on("user"))
+    assert await asked.answer(prepared, timeout_s=100) == await limiter().answer(prepared)
 
 
 async def test_a_request_without_limits_needs_no_store() -> None:
