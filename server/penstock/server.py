@@ -38,7 +38,7 @@ async def serve(settings: Settings) -> None:
     watcher = RulesWatcher(source)
     # Before the store, so that a typo in the rules leaves no new file behind.
     loaded = _load_rules(watcher, settings)
-    store = open_store(settings.store)
+    store = await open_store(settings.store)
     try:
         server = _Server(settings, watcher, store)
         if loaded is not None:

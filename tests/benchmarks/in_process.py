@@ -33,7 +33,7 @@ def _rule(value: str) -> Node:
 
 async def requests_per_s(store_url: str, count: int) -> float:
     """Answers a second, with every caller asking again as soon as it is answered."""
-    store = open_store(store_url)
+    store = await open_store(store_url)
     limiter = Limiter(store, Options(), clock_ms)
     limiter.use({"bench": _domain([_rule("")])})
     service = RateLimitService(limiter)

@@ -1,22 +1,59 @@
 """Every contract test runs on every store of this table."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from penstock.store.dynamodb.location import Cascade
 from penstock.store.open import open_store
 from penstock.store.port import BucketStore
 
-STORES: dict[str, Callable[[Path], str]] = {
-    "memory": lambda _: "memory:",
-    "sqlite": lambda folder: f"sqlite:///{folder}/contract.db",
-    "sqlite-full": lambda folder: f"sqlite:///{folder}/contract.db?synchronous=full",
+from tests.support.tables import new_table, open_on
+
+
+@asynccontextmanager
+async def _open(url: str) -> AsyncIterator[BucketStore]:
+    store = await open_store(url)
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def _dynamodb(
+    request: pytest.FixtureRequest, cascade: Cascade = "transaction"
+) -> AsyncIterator[BucketStore]:
+    endpoint: str = request.getfixturevalue("dynamodb_url")
+    async with new_table(endpoint, cascade) as location, open_on(location) as store:
+        yield store
+
+
+Opener = Callable[[Path, pytest.FixtureRequest], AbstractAsyncContextManager[BucketStore]]
+
+STORES: dict[str, Opener] = {
+    "memory": lambda _path, _request: _open("memory:"),
+    "sqlite": lambda path, _request: _open(f"sqlite:///{path}/contract.db"),
+    "sqlite-full": lambda path, _request: _open(f"sqlite:///{path}/contract.db?synchronous=full"),
+    "dynamodb": lambda _path, request: _dynamodb(request),
+    "dynamodb-speculative": lambda _path, request: _dynamodb(request, "speculative"),
 }
+
+
+SWEEPING = ("memory", "sqlite", "sqlite-full")
+"""Those that forget stale items themselves. DynamoDB does it by the items' `ttl`."""
 
 
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BucketStore]:
     """A new, empty store of each kind."""
-    opened = open_store(STORES[request.param](tmp_path))
-    yield opened
-    await opened.close()
+    async with STORES[request.param](tmp_path, request) as opened:
+        yield opened
+
+
+@pytest.fixture(params=SWEEPING)
+async def sweeping_store(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[BucketStore]:
+    """A new, empty store of each kind that cleans up after itself."""
+    async with STORES[request.param](tmp_path, request) as opened:
+        yield opened

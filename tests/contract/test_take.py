@@ -35,6 +35,13 @@ async def tokens(store: BucketStore, key: Key = BOB) -> int | None:
     return None if item is None else item.buckets[0].tokens // MILLI
 
 
+async def is_untouched(store: BucketStore, key: Key) -> bool:
+    """Full, and nothing on record. Whether there is an item that says so is the store's affair."""
+    item = await store.read(key)
+    buckets = () if item is None else item.buckets
+    return all(b.tokens == b.limit.burst and b.consumed == 0 for b in buckets)
+
+
 async def test_an_item_is_created_full_by_its_first_take(store: BucketStore) -> None:
     """The item is what the core says, with all of its policy."""
     assert await store.read(BOB) is None
@@ -57,8 +64,8 @@ async def test_a_denied_take_leaves_every_bucket_untouched(store: BucketStore) -
     calls = [take(1, EVE), take(1), take(1, Key("x", "y"), mode=Mode.CHARGE)]
     assert await fits(store, *calls) == [True, False, True]
     assert await store.read(BOB) == before
-    assert await store.read(EVE) is None
-    assert await store.read(Key("x", "y")) is None
+    assert await is_untouched(store, EVE)
+    assert await is_untouched(store, Key("x", "y"))
 
 
 async def test_a_denied_draw_on_a_composite_item_takes_from_no_limit(store: BucketStore) -> None:
@@ -192,8 +199,9 @@ async def test_no_window_admits_more_than_burst_and_credit(store: BucketStore) -
     assert len(admitted) > 250
 
 
-async def test_stale_items_are_forgotten_and_others_kept(store: BucketStore) -> None:
+async def test_stale_items_are_forgotten_and_others_kept(sweeping_store: BucketStore) -> None:
     """Clients choose the keys: those that are full again and idle go, while takes go on."""
+    store = sweeping_store
     second = Limit.per(5, 1_000)
     visitors = [Key(f"visitor={n:04}", "$domain:d") for n in range(300)]
     for key in visitors:

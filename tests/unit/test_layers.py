@@ -35,7 +35,7 @@ ALLOWED = {
     },
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
-        "penstock.core", "penstock.errors",
+        "penstock.core", "penstock.errors", "penstock.store.open",
     },
     "penstock.__main__": {"penstock.cli"},
     "penstock": set(),
@@ -44,15 +44,22 @@ ALLOWED = {
 
 ONLY = {
     "penstock._proto": {"penstock.transport.codec"},
-    "penstock.store.open": {"penstock.server"},
+    # A command that works on a store without a server puts its parts together, too.
+    "penstock.store.open": {"penstock.server", "penstock.cli"},
     "penstock.store.memory": {"penstock.store.open", "penstock.server"},
     "penstock.store.sqlite": {"penstock.store.sqlite", "penstock.store.open", "penstock.server"},
+    "penstock.store.dynamodb": {
+        "penstock.store.dynamodb", "penstock.store.open", "penstock.server",
+    },
     "penstock.cli": {"penstock.cli", "penstock.__main__"},
     "google.protobuf": {"penstock.transport", "penstock._proto"},
     "grpc": {"penstock.transport"},
     "yaml": {"penstock.config"},
     "sqlite3": {"penstock.store.sqlite"},
-}
+    "aioboto3": {"penstock.store.dynamodb"},
+    "aiohttp": {"penstock.store.dynamodb"},
+    "botocore": {"penstock.store.dynamodb"},
+}  # fmt: skip
 """Modules that few may import: these and what is below them."""
 
 WITHOUT_AWAIT = "penstock.core"
@@ -178,6 +185,7 @@ STAND_INS = [
         ("penstock.service.limiter", False), ("penstock.store", True),
         ("penstock.store.port", False), ("penstock.store.open", False),
         ("penstock.store.memory", False), ("penstock.store.sqlite", True),
+        ("penstock.store.dynamodb", True), ("penstock.store.dynamodb.table", False),
         ("penstock.config", True), ("penstock.config.rules", False), ("penstock.transport", True),
         ("penstock.transport.codec", False), ("penstock.server", False), ("penstock.cli", True),
         ("penstock._proto", True), ("penstock._proto.rls_pb2", False),
@@ -211,10 +219,17 @@ STAND_INS = [
         ("penstock.transport.x", "from penstock import config"),
         ("penstock.config.x", "from penstock.transport import codec"),
         ("penstock.config.x", "from penstock.server import serve"),
-        ("penstock.cli.x", "from penstock.store.open import open_store"),
+        ("penstock.cli.x", "from penstock.store.memory import MemoryStore"),
+        ("penstock.cli.x", "from penstock.store.dynamodb.table import TableAdmin"),
+        ("penstock.cli.x", "from penstock.store.port import BucketStore"),
         ("penstock.cli.x", "from penstock.service.limiter import Limiter"),
         ("penstock.server", "from penstock.cli import main"),
         ("penstock.server", "import sqlite3"),
+        ("penstock.server", "from botocore.exceptions import ClientError"),
+        ("penstock.store.open", "import aioboto3"),
+        ("penstock.store.x", "import aiohttp"),
+        ("penstock.store.sqlite.x", "from penstock.store.dynamodb import table"),
+        ("penstock.service.x", "from penstock.store.dynamodb import table"),
         ("penstock.errors", "from penstock.core import take"),
     ],
 )
@@ -235,6 +250,9 @@ def test_the_check_finds_a_breach(name: str, source: str) -> None:
         ("penstock.transport.codec", "from penstock._proto import rls_pb2"),
         ("penstock.server", "from penstock import __version__\nfrom penstock.store import open"),
         ("penstock.cli.x", "from penstock.server import serve\nasync def f(): pass"),
+        ("penstock.cli.x", "from penstock.store.open import open_table"),
+        ("penstock.store.open", "def f():\n    from penstock.store.dynamodb import table"),
+        ("penstock.store.dynamodb.x", "import aioboto3, aiohttp\nfrom botocore import config"),
         ("penstock.__main__", "from penstock.cli import main"),
         ("penstock._proto.x_pb2", "from google.protobuf import descriptor"),
     ],

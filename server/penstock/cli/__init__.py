@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock import __version__
-from penstock.cli import check, config, serve
+from penstock.cli import check, config, serve, table
 from penstock.errors import PenstockError
 
 EXIT_ERROR: Final = 2
@@ -19,6 +19,7 @@ examples:
   penstock check --domain example user=bob
   penstock check --domain example --repeat 10 user=bob path=/search
   penstock config check rules/
+  penstock table create --store 'dynamodb://penstock?region=eu-west-1'
 """
 
 
@@ -31,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for group in (serve, check, config):
+    for group in (serve, check, config, table):
         group.add_commands(commands)
     return parser
 

@@ -1,7 +1,7 @@
 """Opens the store that a URL names."""
 
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from penstock.errors import ConfigError
@@ -10,10 +10,15 @@ from penstock.store.port import BucketStore
 from penstock.store.sqlite import SqliteStore
 from penstock.store.sqlite.schema import Synchronous
 
-FORMS: Final = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db"
+if TYPE_CHECKING:
+    from penstock.store.dynamodb.table import TableAdmin
+
+FORMS: Final = (
+    "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, dynamodb://table?region=…"
+)
 
 
-def open_store(url: str) -> BucketStore:
+async def open_store(url: str) -> BucketStore:
     """Open a store, or say what is wrong with the URL or with what it names."""
     try:
         parts = urlsplit(url)
@@ -31,7 +36,31 @@ def open_store(url: str) -> BucketStore:
             if parts.netloc or not path or "\0" in path:
                 raise ConfigError(f"store '{url}': write sqlite:///path.db, with three slashes")
             return SqliteStore(Path(path), _synchronous(url, options))
+        case "dynamodb":
+            # The AWS SDK takes half a second to import, so only those who use it wait for it.
+            from penstock.store.dynamodb import open_dynamodb
+            from penstock.store.dynamodb.location import parse_location
+
+            return await open_dynamodb(parse_location(url, options))
     raise ConfigError(f"store '{url}': unknown kind of store; there are {FORMS}")
+
+
+def open_table(url: str) -> "TableAdmin":
+    """The table that a URL names, to create, look at, or delete."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as exc:
+        raise ConfigError(f"store '{url}': {exc}; there are {FORMS}") from exc
+    if parts.scheme != "dynamodb":
+        raise ConfigError(
+            f"store '{url}': only a store dynamodb://TABLE?region=REGION has a table; "
+            "the others need no preparation"
+        )
+    from penstock.store.dynamodb.location import parse_location
+    from penstock.store.dynamodb.table import TableAdmin
+
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return TableAdmin(parse_location(url, options))
 
 
 def _synchronous(url: str, options: dict[str, str]) -> Synchronous:

@@ -1,0 +1,169 @@
+"""`penstock table`: the DynamoDB table of a store, from creation to deletion."""
+
+import argparse
+import asyncio
+import os
+import re
+import shutil
+import sys
+from typing import Any, Final, TextIO
+
+from penstock import __version__
+from penstock.config.settings import add_flags, read_settings
+from penstock.errors import ConfigError
+from penstock.store.open import open_table
+
+_UNITS: Final = re.compile("[0-9]{1,9}")
+
+CREATE_EXAMPLES: Final = """\
+examples:
+  penstock table create --store 'dynamodb://penstock?region=eu-west-1'
+  penstock table create --store 'dynamodb://penstock?region=eu-west-1' --stream
+  penstock table create --store 'dynamodb://penstock?endpoint=http://127.0.0.1:8000&region=local'
+"""
+
+STATUS_EXAMPLES: Final = """\
+exit code: 0 ready, 1 not there or not ready, 2 error
+
+example:
+  penstock table status --store 'dynamodb://penstock?region=eu-west-1'
+"""
+
+DELETE_EXAMPLES: Final = """\
+exit code: 0 gone, or not there to begin with; 1 kept, 2 error
+
+examples:
+  penstock table delete --store 'dynamodb://penstock?region=eu-west-1'
+  penstock table delete --store 'dynamodb://penstock?region=eu-west-1' --yes
+"""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    group = commands.add_parser(
+        "table", help="create, look at or delete a DynamoDB table", description="DynamoDB tables."
+    )
+    actions = group.add_subparsers(metavar="COMMAND", required=True)
+    create = actions.add_parser(
+        "create",
+        help="make the table, or add what it lacks",
+        description="Make a table for a server's buckets, and wait until it is ready.\n"
+        "What a table lacks is added, and what it has stays: it does no harm to do it again.",
+        epilog=CREATE_EXAMPLES,
+    )
+    create.add_argument("--stream", action="store_true", help="turn on a stream of all changes")
+    for kind in ("read", "write"):
+        create.add_argument(
+            f"--{kind}-capacity",
+            metavar="N",
+            help=f"{kind} units a second of a new table and of each index (default: on demand)",
+        )
+    status = actions.add_parser(
+        "status",
+        help="show the table, and whether it is ready",
+        description="Show the table as AWS describes it, and whether a server can use it.",
+        epilog=STATUS_EXAMPLES,
+    )
+    delete = actions.add_parser(
+        "delete",
+        help="delete the table with all that is in it",
+        description="Delete the table with all that is in it, and wait until it is gone.",
+        epilog=DELETE_EXAMPLES,
+    )
+    delete.add_argument("--yes", action="store_true", help="don't ask")
+    for parser, run in ((create, _create), (status, _status), (delete, _delete)):
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.set_defaults(run=run)
+        add_flags(parser, ("store",))
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    admin = open_table(read_settings(arguments, os.environ).store)
+    capacity = _capacity(arguments.read_capacity, arguments.write_capacity)
+    with _Progress() as progress:
+        created = asyncio.run(
+            admin.create(__version__, progress, stream=arguments.stream, capacity=capacity)
+        )
+    if created.note:
+        print(f"{created.place}: {created.note}", file=sys.stderr)
+    done = "created" if created.is_new else "already there"
+    if created.added:
+        done = f"added {', '.join(created.added)}"
+    print(f"{created.place}: {done}")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    admin = open_table(read_settings(arguments, os.environ).store)
+    with _Progress() as progress:
+        report = asyncio.run(admin.status(progress))
+    print(report.place)
+    width = max((len(name) for name, _ in report.rows), default=0)
+    for name, value in report.rows:
+        print(f"  {name:{width}}  {value}")
+    print("ready" if report.fault is None else f"not ready: {report.fault}")
+    return 0 if report.fault is None else 1
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    admin = open_table(read_settings(arguments, os.environ).store)
+    if not arguments.yes and not _is_terminal(sys.stdin):
+        raise ConfigError("nobody is there to be asked: give --yes to delete the table")
+    with _Progress() as progress:
+        report = asyncio.run(admin.find(progress))
+    if not report.rows:
+        print(f"{report.place}: not there")
+        return 0
+    if not arguments.yes and not _agrees(report.place, admin.location.table):
+        print(f"{report.place}: kept")
+        return 1
+    with _Progress() as progress:
+        asyncio.run(admin.delete(progress))
+    print(f"{report.place}: deleted")
+    return 0
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    # Python has no stream where the shell closed it.
+    return stream is not None and stream.isatty()
+
+
+def _agrees(place: str, table: str) -> bool:
+    print(f"This deletes {place} with all that is in it, for ever.", file=sys.stderr)
+    print(f"Type the table's name, {table}, to go on: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() == table
+
+
+def _capacity(read: str | None, write: str | None) -> tuple[int, int] | None:
+    if read is None and write is None:
+        return None
+    if read is None or write is None:
+        raise ConfigError("give both --read-capacity and --write-capacity, or neither")
+    for flag, text in (("--read-capacity", read), ("--write-capacity", write)):
+        if not _UNITS.fullmatch(text) or int(text) == 0:
+            raise ConfigError(f"{flag}: '{text}' is no whole number from 1 to 999999999")
+    return int(read), int(write)
+
+
+class _Progress:
+    """On a terminal, one line that is written over; elsewhere a line for each change of state."""
+
+    def __init__(self) -> None:
+        self._is_terminal = _is_terminal(sys.stderr)
+        self._shown = ""
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_terminal and self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def __call__(self, what: str, elapsed_s: float) -> None:
+        if self._is_terminal:
+            width = shutil.get_terminal_size().columns
+            text = f" … {elapsed_s:.0f} s"
+            line = what[: max(0, width - len(text) - 1)] + text
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        elif what != self._shown:
+            print(f"{what} …", file=sys.stderr, flush=True)
+        self._shown = what

@@ -1,0 +1,180 @@
+"""A call: takes on any number of items, all or none.
+
+A family, which is a cascade or a take of its own, goes out as one write. Several families go out
+side by side, and what was taken is given back if one of them refuses.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from penstock.core.take import OWED, Denies, Draft, Key, Take, are_denied
+from penstock.errors import StoreError
+from penstock.store.dynamodb.engine import Engine
+from penstock.store.dynamodb.groups import MAX_ITEMS, Ask, Group, Hint, Verdict
+from penstock.store.dynamodb.hints import Hints
+from penstock.store.dynamodb.lanes import Job, Lanes
+from penstock.store.dynamodb.location import Cascade
+from penstock.store.dynamodb.rewrite import undo_for_sure
+
+T = TypeVar("T")
+
+Family = tuple[Take, ...]
+"""Children before their parents, the root last."""
+
+
+class _Climbed(NamedTuple):
+    """How far some families came."""
+
+    drafts: tuple[Draft, ...] = ()
+    taken: tuple[Draft, ...] = ()
+    """Those that were written."""
+    error: StoreError | None = None
+
+
+class Calls:
+    def __init__(
+        self, engine: Engine, hints: Hints, cascade: Cascade, timer_s: Callable[[], float]
+    ) -> None:
+        self._engine = engine
+        self._hints = hints
+        self._is_atomic = cascade == "transaction"
+        self._timer_s = timer_s
+        self.lanes = Lanes(engine, hints, timer_s)
+        self._unfinished: set[asyncio.Future[Any]] = set()
+
+    async def decide(self, takes: Sequence[Take], now_ms: int) -> tuple[Sequence[Draft], bool]:
+        """Decide and write a call; returns its drafts, in any order, and whether it is denied."""
+        families = find_families(takes)
+        if self._is_atomic and max(map(len, families)) > MAX_ITEMS:
+            raise StoreError(f"more than {MAX_ITEMS} items in one cascade", transient=False)
+        if len(families) == 1 and (len(takes) == 1 or self._is_atomic):
+            verdict = await self._ask(families[0], now_ms, is_whole=True)
+            return verdict.drafts, not verdict.admitted
+        refusing = self._refused_by_hints(families, now_ms)
+        if refusing:
+            return refusing + await self._look(_others(families, refusing), now_ms), True
+        work = self._decide_apart(families, now_ms)
+        return await self._survive(asyncio.get_running_loop().create_task(work))
+
+    async def finish(self) -> None:
+        """Wait for what callers left behind."""
+        while self._unfinished:
+            await asyncio.wait(self._unfinished)
+        await self.lanes.idle()
+
+    async def _ask(self, family: Family, now_ms: int, *, is_whole: bool) -> Verdict:
+        job = Job(
+            family,
+            is_whole,
+            now_ms=now_ms,
+            asked_s=self._timer_s(),
+            must_land=any(take.must_land for take in family),
+            answer=asyncio.get_running_loop().create_future(),
+        )
+        self.lanes.of(family[-1].key).submit(job)
+        return await (self._survive(job.answer) if job.must_land else job.answer)
+
+    def _survive(self, work: asyncio.Future[T]) -> Awaitable[T]:
+        """Let work come to its end even if its caller is cancelled."""
+        self._unfinished.add(work)
+        work.add_done_callback(self._unfinished.discard)
+        return asyncio.shield(work)
+
+    def _refused_by_hints(self, families: Sequence[Family], now_ms: int) -> tuple[Draft, ...]:
+        """What was seen a moment ago may say no: then nothing is taken just to be given back."""
+        refusing: tuple[Draft, ...] = ()
+        for family in families:
+            ask = Ask(family, is_whole=False)
+            Group([ask], self._hints.of(take.key for take in family)).next(now_ms)
+            if ask.verdict is not None and not ask.verdict.admitted:
+                refusing += ask.verdict.drafts
+        return refusing
+
+    async def _decide_apart(
+        self, families: Sequence[Family], now_ms: int
+    ) -> tuple[tuple[Draft, ...], bool]:
+        asking = await self._climb_all([f for f in families if not _is_owed(f)], now_ms)
+        owed, error = _Climbed(), asking.error
+        denied = are_denied(asking.drafts)
+        if error is None and not denied:
+            # Last, because a refund can't be taken back from those who have used it since. And
+            # what is owed is never given back: it reports what already happened.
+            owed = await self._climb_all([f for f in families if _is_owed(f)], now_ms)
+            error = owed.error
+        if error is not None or denied:
+            await asyncio.gather(*[self._undo(draft, now_ms) for draft in asking.taken])
+        if error is not None:
+            raise error
+        drafts = asking.drafts + owed.drafts
+        return drafts + await self._look(_others(families, drafts), now_ms), denied
+
+    async def _climb_all(self, families: Sequence[Family], now_ms: int) -> _Climbed:
+        climbed = await asyncio.gather(*[self._climb(family, now_ms) for family in families])
+        errors = [one.error for one in climbed if one.error is not None]
+        return _Climbed(
+            tuple(draft for one in climbed for draft in one.drafts),
+            tuple(draft for one in climbed for draft in one.taken),
+            errors[0] if errors else None,
+        )
+
+    async def _climb(self, family: Family, now_ms: int) -> _Climbed:
+        """Take from a family: at once, or level by level up to the first that refuses."""
+        steps = [family] if self._is_atomic else [(take,) for take in family]
+        climbed = _Climbed()
+        for step in steps:
+            try:
+                verdict = await self._ask(step, now_ms, is_whole=False)
+            except StoreError as exc:
+                return climbed._replace(error=exc)
+            drafts = climbed.drafts + verdict.drafts
+            if not verdict.admitted:
+                return _Climbed(drafts, climbed.taken)
+            climbed = _Climbed(drafts, climbed.taken + verdict.drafts)
+        return climbed
+
+    async def _undo(self, draft: Draft, now_ms: int) -> None:
+        if draft.left == draft.before:
+            return
+        key = draft.take.key
+        lane = self.lanes.of(key)
+        async with lane.turn:
+            image = await undo_for_sure(self._engine, draft, now_ms)
+            if image is None:
+                self._hints.forget([key])
+            else:
+                self._hints.keep({key: Hint(image, now_ms)})
+
+    async def _look(self, takes: Sequence[Take], now_ms: int) -> tuple[Draft, ...]:
+        """Tell how takes would have gone, where a denied call never came to them."""
+        hints = self._hints.of(take.key for take in takes)
+        images = {key: hint.image for key, hint in hints.items() if hint.is_recent(now_ms)}
+        images |= await self._engine.read([take.key for take in takes if take.key not in images])
+        live = {key: image and image.live(now_ms) for key, image in images.items()}
+        return tuple(Draft(live[take.key], take, now_ms) for take in takes)
+
+
+def find_families(takes: Sequence[Take]) -> list[Family]:
+    """Put takes together with those of their parents."""
+    by_key = {take.key: take for take in takes}
+    families: dict[Key, list[tuple[int, Take]]] = {}
+    for take in takes:
+        top, depth = take, 0
+        while top.parent is not None and top.parent in by_key:
+            top, depth = by_key[top.parent], depth + 1
+        families.setdefault(top.key, []).append((depth, take))
+    return [
+        tuple(take for _, take in sorted(family, key=lambda pair: -pair[0]))
+        for family in families.values()
+    ]
+
+
+def _others(families: Sequence[Family], drafts: Sequence[Draft]) -> list[Take]:
+    drafted = {draft.take.key for draft in drafts}
+    return [take for family in families for take in family if take.key not in drafted]
+
+
+def _is_owed(family: Family) -> bool:
+    """Nothing in it can deny the call, nor let a quota pass."""
+    draws = [draw for take in family for draw in take.draws]
+    return all(draw.mode in OWED and draw.denies is not Denies.TOGETHER for draw in draws)

@@ -1,0 +1,145 @@
+"""What takes do to one item, and the write that does it. Never awaits."""
+
+from collections.abc import Sequence
+
+from penstock.core.bucket import Bucket, Item, credit, settle
+from penstock.core.take import OWED, Draft, Key, Mode
+from penstock.store.dynamodb.images import Image
+from penstock.store.dynamodb.policy import Policy, policy_of
+from penstock.store.dynamodb.writes import Consume, Create, Move, Path, Settle, Write
+
+
+class Change:
+    """The takes of several callers on one item, summed up.
+
+    Each amount is decided on a balance that may be out of date when the write arrives. So it comes
+    with bounds on the balance: as long as they hold, every decision comes out the same.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        limits = draft.take.limits
+        self.key = draft.take.key
+        self.policy = policy_of(draft.take)
+        self.is_exact = False
+        """No bounds will do, the balance must be what was seen: an amount was cut to what there
+        was, or refused while others went through."""
+        self._before = draft.before
+        self._moved = [0] * len(limits)
+        # However deep in debt a limit is that nobody draws from: more than one burst of it would
+        # outlive the time that a consume-only write gives the item.
+        self._floors = [-limit.burst for limit in limits]
+        self._ceilings: list[int | None] = [None] * len(limits)
+        self._draws_now = False
+
+    def add(self, draft: Draft) -> None:
+        """Add a take, decided on the balances that those before it leave."""
+        take = draft.take
+        for draw, fits in zip(take.draws, draft.fits, strict=True):
+            if draw.mode not in OWED:
+                self._draws_now = True
+                self.is_exact = self.is_exact or not fits
+                self._lower(draw.limit, draw.amount, keep=0)
+        for draw in take.draws:
+            burst = take.limits[draw.limit].burst
+            if draw.mode is Mode.CHARGE:
+                self._lower(draw.limit, draw.amount, keep=-burst)
+            elif draw.mode is Mode.REFUND:
+                self._raise(draw.limit, draw.amount, most=burst)
+        moved = [left - before for left, before in zip(draft.left, self._before, strict=True)]
+        if moved != self._moved:
+            self.is_exact, self._moved = True, moved
+
+    def _lower(self, limit: int, amount: int, keep: int) -> None:
+        self._floors[limit] = max(self._floors[limit], keep + amount - self._moved[limit])
+        self._moved[limit] -= amount
+
+    def _raise(self, limit: int, amount: int, most: int) -> None:
+        ceiling, bound = self._ceilings[limit], most - amount - self._moved[limit]
+        self._ceilings[limit] = bound if ceiling is None else min(ceiling, bound)
+        self._moved[limit] += amount
+
+    def consume(self, now_ms: int, *, lost: bool) -> Consume:
+        """The write that needs no image."""
+        path = Path.RETRY if lost else Path.SPECULATIVE
+        moves = [
+            Move(limit.name, moved, -moved, self._floors[i], self._ceilings[i])
+            for i, (limit, moved) in enumerate(zip(self.policy.limits, self._moved, strict=True))
+        ]
+        return Consume(
+            path if self._draws_now else Path.ADJUST,
+            self.key,
+            self.policy,
+            tuple(moves),
+            since_ms=now_ms - self.policy.tolerance_ms,
+            now_ms=now_ms,
+        )
+
+    def write(self, image: Image | None, now_ms: int, *, lost: bool) -> Write:
+        """Given this image, what next?"""
+        if image is None or image.is_expired(now_ms):
+            return self._create(now_ms)
+        if not self.is_exact and image.policy == self.policy.fingerprint:
+            consume = self.consume(now_ms, lost=lost)
+            if image.item.refilled_ms >= now_ms - self.policy.tolerance_ms and all(
+                _within(move, bucket.tokens)
+                for move, bucket in zip(sorted(consume.moves), image.item.buckets, strict=True)
+            ):
+                return consume
+        bounds = None if self.is_exact else (self._floors, self._ceilings)
+        return settle_write(
+            Path.NORMAL, self.key, self.policy, image, now_ms, self._moved, bounds=bounds
+        )
+
+    def _create(self, now_ms: int) -> Create:
+        buckets = [
+            Bucket(limit, limit.burst + moved, -moved)
+            for limit, moved in zip(self.policy.limits, self._moved, strict=True)
+        ]
+        return Create(Path.CREATE, self.key, self.policy, Item(now_ms, tuple(buckets)), now_ms)
+
+
+def _within(move: Move, tokens: int) -> bool:
+    return (move.floor is None or tokens >= move.floor) and (
+        move.ceiling is None or tokens <= move.ceiling
+    )
+
+
+def settle_write(
+    path: Path,
+    key: Key,
+    policy: Policy,
+    image: Image,
+    now_ms: int,
+    moved: Sequence[int],
+    consumed: Sequence[int] | None = None,
+    bounds: tuple[Sequence[int], Sequence[int | None]] | None = None,
+) -> Settle:
+    """Settle an item up to now, with what is moved beside. Without bounds it must be as seen."""
+    _, before, _ = settle(image.item, policy.limits, now_ms)
+    known = {bucket.limit.name: bucket for bucket in image.item.buckets}
+    moves, added = [], []
+    for i, limit in enumerate(policy.limits):
+        used = -moved[i] if consumed is None else consumed[i]
+        bucket = known.get(limit.name)
+        if bucket is None:
+            added.append(Bucket(limit, before[i] + moved[i], used))
+            continue
+        gained = before[i] - bucket.tokens
+        if bounds is None:
+            move = Move(limit.name, gained + moved[i], used, bucket.tokens, bucket.tokens)
+        elif (credited := credit(bucket.limit, image.item.refilled_ms, now_ms)) > gained:
+            # Credit is cut off at a burst: less of it, if somebody has consumed since. The bucket
+            # is full all the same, as long as the whole credit can fill it.
+            move = Move(limit.name, 0, used, before[i] - credited, sets_to=before[i] + moved[i])
+        else:
+            # At most what was seen, or the credit would lift it above the burst.
+            floor, top = bounds[0][i], bounds[1][i]
+            move = Move(
+                limit.name,
+                gained + moved[i],
+                used,
+                floor - gained if floor > -limit.burst else None,
+                bucket.tokens if top is None else min(bucket.tokens, top - gained),
+            )
+        moves.append(move)
+    return Settle(path, key, policy, image, tuple(moves), tuple(added), now_ms)

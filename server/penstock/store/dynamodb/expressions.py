@@ -1,0 +1,158 @@
+"""Writes in DynamoDB's words: parameters of PutItem and UpdateItem.
+
+Attributes are always aliased by position, never by name: limits are called what people like.
+"""
+
+from typing import Any
+
+from penstock.store.dynamodb.images import (
+    CASCADE,
+    CONSUMED,
+    EXPIRES,
+    FIELDS,
+    PARAMETERS,
+    PARENT,
+    POLICY,
+    REFILLED,
+    TOKENS,
+    attribute,
+    bucket_fields,
+    number,
+    write_record,
+)
+from penstock.store.dynamodb.keys import PK, primary_key
+from penstock.store.dynamodb.writes import Consume, Create, Move, Settle, Write
+
+Parameters = dict[str, Any]
+
+
+def write_parameters(write: Write, table: str) -> Parameters:
+    """What PutItem or UpdateItem takes, alone or in a transaction."""
+    expression = _Expression()
+    if isinstance(write, Create):
+        action = {"Item": write_record(write.key, write.image)}
+        _require_absence(expression, write)
+    else:
+        action = {"Key": primary_key(write.key)}
+        if isinstance(write, Settle):
+            _settle(expression, write)
+        else:
+            _consume(expression, write)
+    return action | {
+        "TableName": table,
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        **expression.parameters(),
+    }
+
+
+class _Expression:
+    """An update and its condition while they are put together."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._values: dict[str, Any] = {}
+        self.sets: list[str] = []
+        self.adds: list[str] = []
+        self.removes: list[str] = []
+        self.conditions: list[str] = []
+
+    def name(self, attribute: str) -> str:
+        return self._names.setdefault(attribute, f"#n{len(self._names)}")
+
+    def value(self, value: Any) -> str:
+        alias = f":v{len(self._values)}"
+        self._values[alias] = value
+        return alias
+
+    def set(self, attribute: str, value: Any) -> None:
+        self.sets.append(f"{self.name(attribute)} = {self.value(value)}")
+
+    def add(self, attribute: str, amount: int) -> None:
+        if amount:
+            self.adds.append(f"{self.name(attribute)} {self.value(number(amount))}")
+
+    def remove(self, attribute: str) -> None:
+        self.removes.append(self.name(attribute))
+
+    def require(self, attribute: str, comparison: str, value: Any) -> None:
+        self.conditions.append(f"{self.name(attribute)} {comparison} {self.value(value)}")
+
+    def parameters(self) -> Parameters:
+        clauses = (("SET", self.sets), ("ADD", self.adds), ("REMOVE", self.removes))
+        update = " ".join(f"{word} {', '.join(parts)}" for word, parts in clauses if parts)
+        parameters: Parameters = {
+            "ConditionExpression": " AND ".join(self.conditions),
+            "ExpressionAttributeNames": {alias: name for name, alias in self._names.items()},
+            "ExpressionAttributeValues": self._values,
+        }
+        return parameters | ({"UpdateExpression": update} if update else {})
+
+
+def _require_absence(expression: _Expression, write: Create) -> None:
+    now = expression.value(number(write.now_ms // 1000))
+    absent = f"attribute_not_exists({expression.name(PK)})"
+    expression.conditions.append(f"({absent} OR {expression.name(EXPIRES)} <= {now})")
+
+
+def _consume(expression: _Expression, write: Consume) -> None:
+    # Also sees to it that the item is there.
+    expression.require(POLICY, "=", {"S": write.policy.fingerprint})
+    if write.since_ms is not None:
+        expression.require(REFILLED, ">=", number(write.since_ms))
+    if write.expires_s is not None:
+        expression.require(EXPIRES, ">", number(write.now_ms // 1000))
+        expression.set(EXPIRES, number(write.expires_s))
+    _move(expression, write.moves)
+
+
+def _settle(expression: _Expression, write: Settle) -> None:
+    expression.require(REFILLED, "=", number(write.seen.item.refilled_ms))
+    # Where a clock is behind, `rf` stays while others may bring the item to their policy.
+    expression.require(POLICY, "=", {"S": write.seen.policy})
+    expression.set(REFILLED, number(write.refilled_ms))
+    if write.expires_s is not None:
+        expression.set(EXPIRES, number(write.expires_s))
+    elif write.seen.expires_s is not None:
+        expression.remove(EXPIRES)
+    _move(expression, write.moves)
+    if write.seen.policy != write.policy.fingerprint:
+        _bring_to_policy(expression, write)
+
+
+def _bring_to_policy(expression: _Expression, write: Settle) -> None:
+    expression.set(POLICY, {"S": write.policy.fingerprint})
+    parent = write.policy.parent
+    expression.set(CASCADE, {"BOOL": parent is not None})
+    if parent is None:
+        expression.remove(PARENT)
+    else:
+        expression.set(PARENT, {"S": parent.entity})
+    for limit in write.changed:
+        for field, value in zip(PARAMETERS, limit[1:], strict=True):
+            expression.set(attribute(limit.name, field), number(value))
+    for bucket in write.added:
+        name = bucket.limit.name
+        alias = expression.name(attribute(name, TOKENS))
+        expression.conditions.append(f"attribute_not_exists({alias})")
+        for field, value in bucket_fields(bucket):
+            expression.set(attribute(name, field), number(value))
+    for name in write.removed:
+        for field in FIELDS:
+            expression.remove(attribute(name, field))
+
+
+def _move(expression: _Expression, moves: tuple[Move, ...]) -> None:
+    for move in moves:
+        tokens = attribute(move.limit, TOKENS)
+        if move.floor is not None and move.floor == move.ceiling:
+            expression.require(tokens, "=", number(move.floor))
+        else:
+            if move.floor is not None:
+                expression.require(tokens, ">=", number(move.floor))
+            if move.ceiling is not None:
+                expression.require(tokens, "<=", number(move.ceiling))
+        if move.sets_to is None:
+            expression.add(tokens, move.tokens)
+        else:
+            expression.set(tokens, number(move.sets_to))
+        expression.add(attribute(move.limit, CONSUMED), move.consumed)

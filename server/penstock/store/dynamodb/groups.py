@@ -1,0 +1,238 @@
+"""Decides for callers that wait for the same items: what to read, what to write, who gets what.
+
+The law of this file: it never awaits, and it never guesses. A hint, which may be out of date,
+chooses the next write, and its conditions decide. A caller is denied only by an image of which
+time alone could have made more, and the credit of that time is counted in.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
+
+from penstock.core.bucket import Item
+from penstock.core.take import Draft, Key, Take, are_denied
+from penstock.store.dynamodb.changes import Change
+from penstock.store.dynamodb.images import Image
+from penstock.store.dynamodb.writes import Create, Write
+
+DENIES_MS: Final = 1_000
+"""How long an image denies: a refused write costs as much as one that lands."""
+
+MAX_ITEMS: Final = 100
+"""What DynamoDB takes in one transaction."""
+
+
+class Hint(NamedTuple):
+    """What this process last saw of an item. None: there was none."""
+
+    image: Image | None
+    seen_ms: int
+
+    def is_recent(self, now_ms: int) -> bool:
+        return 0 <= now_ms - self.seen_ms <= DENIES_MS
+
+
+class Verdict(NamedTuple):
+    drafts: tuple[Draft, ...]
+    admitted: bool
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """Takes that are wanted all or none: of one item, or of one family of items."""
+
+    takes: tuple[Take, ...]
+    is_whole: bool = True
+    """All that a call wants. In a part of one, refused quotas deny nothing: another may pass."""
+    verdict: Verdict | None = None
+
+    def denies(self, drafts: Sequence[Draft]) -> bool:
+        if self.is_whole:
+            return are_denied(drafts)
+        return any(draft.denied for draft in drafts)
+
+
+class Read(NamedTuple):
+    keys: tuple[Key, ...]
+
+
+class Send(NamedTuple):
+    """One write, or several as one transaction."""
+
+    writes: tuple[Write, ...]
+
+
+Step = Read | Send
+
+
+class Group:
+    """Callers, and what is known of their items."""
+
+    def __init__(self, asks: Sequence[Ask], hints: Mapping[Key, Hint]) -> None:
+        self._asks = list(asks)
+        self.hints = dict(hints)
+        self._shown: set[Key] = set()
+        """Items that DynamoDB showed to this group."""
+        self._lost = False
+        self._round = _Round((), {}, 0)
+
+    def next(self, now_ms: int) -> Step | None:
+        """What to do now; None once all have their verdict."""
+        while self._asks:
+            self._round = _Round(self._chosen(), self._bases(now_ms), now_ms)
+            unknown = [key for key in self._round.unknown if key not in self.hints]
+            if unknown:
+                return Read(tuple(unknown))
+            if self._round.changes:
+                return Send(tuple(self._write(change) for change in self._round.changes.values()))
+            if unsure := self._answer_unchanged(now_ms):
+                return Read(unsure)
+        return None
+
+    def drop(self, asks: Iterable[Ask]) -> None:
+        """Leave out callers that are gone."""
+        gone = set(asks)
+        self._asks = [ask for ask in self._asks if ask not in gone]
+
+    def saw(self, images: Mapping[Key, Image | None]) -> None:
+        """Go on from what was read."""
+        seen_ms = self._round.now_ms
+        self.hints.update((key, Hint(image, seen_ms)) for key, image in images.items())
+        self._shown.update(images)
+
+    def lost(self, images: Mapping[Key, Image | None]) -> None:
+        """Go on from the images of writes whose condition failed."""
+        self._lost = True
+        self.saw(images)
+
+    def landed(self, writes: Sequence[Write], image: Image | None) -> None:
+        """Answer those whose takes were written. A transaction shows no image afterwards."""
+        now_ms, bases = self._round.now_ms, self._round.bases
+        if image is not None:
+            (write,) = writes
+            bases = bases | {write.key: write.undone(image)}
+            after = {write.key: image}
+        else:
+            after = {write.key: self._predict(write) for write in writes}
+        written = set(self._round.admitted)
+        self.saw(after)
+        again = _Round(self._round.asks, bases, now_ms, written)
+        for ask in again.asks:
+            if ask in written:
+                ask.verdict = Verdict(again.drafts[ask], admitted=True)
+            elif ask not in again.admitted and not self._untrusted(again.drafts[ask], now_ms):
+                ask.verdict = Verdict(again.drafts[ask], admitted=False)
+        self._forget_answered()
+
+    @property
+    def sent(self) -> Sequence[Ask]:
+        """Those whose takes are in the write that `next` asked for last."""
+        return self._round.admitted
+
+    @property
+    def keys(self) -> set[Key]:
+        return {take.key for ask in self._asks for take in ask.takes}
+
+    def _chosen(self) -> list[Ask]:
+        """Callers in order of arrival, who agree on the policy and fit into one transaction."""
+        chosen: list[Ask] = []
+        policies: dict[Key, object] = {}
+        for ask in self._asks:
+            wanted: dict[Key, object] = {take.key: (take.limits, take.parent) for take in ask.takes}
+            agrees = all(policies.get(key, policy) == policy for key, policy in wanted.items())
+            if agrees and (not chosen or len(policies | wanted) <= MAX_ITEMS):
+                chosen.append(ask)
+                policies |= wanted
+        return chosen
+
+    def _bases(self, now_ms: int) -> dict[Key, Item | None]:
+        """The items to decide on. One that was never seen is taken for full."""
+        bases: dict[Key, Item | None] = {}
+        for key in self.keys:
+            hint = self.hints.get(key)
+            image = None if hint is None else hint.image
+            bases[key] = None if image is None else image.live(now_ms)
+        return bases
+
+    def _write(self, change: Change) -> Write:
+        hint, now_ms = self.hints.get(change.key), self._round.now_ms
+        if hint is None:
+            return change.consume(now_ms, lost=False)
+        return change.write(hint.image, now_ms, lost=self._lost)
+
+    def _predict(self, write: Write) -> Image:
+        if isinstance(write, Create):
+            return write.image
+        return write.applied(cast("Image", self.hints[write.key].image))
+
+    def _answer_unchanged(self, now_ms: int) -> tuple[Key, ...]:
+        """Answer those who are denied, or only looked; returns the keys that must be read first."""
+        unsure: set[Key] = set()
+        for ask in self._round.asks:
+            drafts = self._round.drafts[ask]
+            admitted = ask in self._round.admitted
+            if admitted:
+                missing = {draft.take.key for draft in drafts} - self._shown
+            else:
+                missing = self._untrusted(drafts, now_ms)
+            if missing:
+                unsure |= missing
+            else:
+                ask.verdict = Verdict(drafts, admitted)
+        self._forget_answered()
+        return tuple(unsure)
+
+    def _untrusted(self, drafts: Sequence[Draft], now_ms: int) -> set[Key]:
+        """The items that refuse, but were seen too long ago to say so."""
+        refusing = {draft.take.key for draft in drafts if draft.denied or draft.quota_refused}
+        return {key for key in refusing if not self._is_trusted(key, now_ms)}
+
+    def _is_trusted(self, key: Key, now_ms: int) -> bool:
+        return key in self._shown or (key in self.hints and self.hints[key].is_recent(now_ms))
+
+    def _forget_answered(self) -> None:
+        self._asks = [ask for ask in self._asks if ask.verdict is None]
+
+
+class _Round:
+    """One pass over callers, in order: who is admitted, and what that changes."""
+
+    def __init__(
+        self,
+        asks: Sequence[Ask],
+        bases: Mapping[Key, Item | None],
+        now_ms: int,
+        written: set[Ask] | None = None,
+    ) -> None:
+        self.asks = asks
+        self.bases = dict(bases)
+        self.now_ms = now_ms
+        self.drafts: dict[Ask, tuple[Draft, ...]] = {}
+        self.admitted: list[Ask] = []
+        self.changes: dict[Key, Change] = {}
+        self.unknown: set[Key] = set()
+        """Items that must be seen before anything is written."""
+        items = dict(bases)
+        for ask in asks:
+            drafts = tuple(Draft(items[take.key], take, now_ms) for take in ask.takes)
+            self.drafts[ask] = drafts
+            if len(drafts) > 1:
+                self.unknown.update(take.key for take in ask.takes)
+            if ask.denies(drafts):
+                continue
+            self.admitted.append(ask)
+            # Those not written are still drafted, for their verdict, but take nothing.
+            if written is None or ask in written:
+                self._apply(drafts, items)
+
+    def _apply(self, drafts: Sequence[Draft], items: dict[Key, Item | None]) -> None:
+        for draft in drafts:
+            item, key = draft.item(), draft.take.key
+            if item is not None:
+                change = self.changes.get(key)
+                if change is None:
+                    change = self.changes[key] = Change(draft)
+                change.add(draft)
+                items[key] = item
+                if change.is_exact:
+                    self.unknown.add(key)

@@ -1,0 +1,32 @@
+"""What this process last saw of items: it chooses the next write, and may be wrong."""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Final
+
+from penstock.core.take import Key
+from penstock.store.dynamodb.groups import Hint
+
+KEPT: Final = 65_536
+"""Items, some 60 MB. An item without a hint costs a second write."""
+
+
+class Hints:
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._hints: dict[Key, Hint] = {}
+
+    def of(self, keys: Iterable[Key]) -> dict[Key, Hint]:
+        return {key: self._hints[key] for key in keys if key in self._hints}
+
+    def keep(self, hints: Mapping[Key, Hint]) -> None:
+        """Take note; those not used for longest go first."""
+        for key, hint in hints.items():
+            self._hints.pop(key, None)
+            self._hints[key] = hint
+        for key in list(islice(self._hints, max(len(self._hints) - self._kept, 0))):
+            del self._hints[key]
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._hints.pop(key, None)

@@ -1,0 +1,98 @@
+"""A composite item as DynamoDB holds it: flat attributes, six for each limit."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from penstock.core.bucket import Bucket, Item
+from penstock.core.limits import Limit
+from penstock.core.take import Key
+from penstock.store.dynamodb.keys import bucket_of, primary_key, resource_partition
+
+Attributes = Mapping[str, Mapping[str, Any]]
+
+REFILLED: Final = "rf"
+EXPIRES: Final = "ttl"
+POLICY: Final = "policy"
+RESOURCE: Final = "resource"
+CASCADE: Final = "cascade"
+PARENT: Final = "parent_id"
+
+TOKENS, CONSUMED = "tk", "tc"
+PARAMETERS: Final = ("cp", "bx", "ra", "rp")
+"""Of a limit, in the order that `Limit` has them."""
+FIELDS: Final = (TOKENS, CONSUMED, *PARAMETERS)
+
+
+class Image(NamedTuple):
+    """An item as it was when DynamoDB showed it. Its buckets are in the order of their names."""
+
+    item: Item
+    expires_s: int | None
+    policy: str
+    """The fingerprint of the policy that it was last settled under."""
+    parent: Key | None
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Deletion is late, up to days: what is past its time counts as gone."""
+        return self.expires_s is not None and self.expires_s * 1000 <= now_ms
+
+    def live(self, now_ms: int) -> Item | None:
+        return None if self.is_expired(now_ms) else self.item
+
+
+def attribute(limit: str, field: str) -> str:
+    """The prefix keeps a limit called `ttl` or `rf` apart from the item's own attributes."""
+    return f"b_{limit}_{field}"
+
+
+def number(value: int) -> dict[str, str]:
+    return {"N": str(value)}
+
+
+def parse_image(attributes: Attributes) -> Image:
+    buckets = []
+    for name in sorted(
+        name[2:-3] for name in attributes if name[:2] == "b_" and name[-3:] == "_tk"
+    ):
+        tokens, consumed, *parameters = [
+            int(attributes[attribute(name, field)]["N"]) for field in FIELDS
+        ]
+        buckets.append(Bucket(_limit(name, *parameters), tokens, consumed))
+    expires, parent = attributes.get(EXPIRES), attributes.get(PARENT)
+    return Image(
+        Item(int(attributes[REFILLED]["N"]), tuple(buckets)),
+        None if expires is None else int(expires["N"]),
+        attributes[POLICY]["S"],
+        None if parent is None else Key(parent["S"], attributes[RESOURCE]["S"]),
+    )
+
+
+def write_record(key: Key, image: Image) -> dict[str, Any]:
+    """All attributes of a new item."""
+    record: dict[str, Any] = primary_key(key) | {
+        "GSI2PK": {"S": resource_partition(key.resource)},
+        "GSI2SK": {"S": bucket_of(key.entity)},
+        "entity_id": {"S": key.entity},
+        RESOURCE: {"S": key.resource},
+        REFILLED: number(image.item.refilled_ms),
+        POLICY: {"S": image.policy},
+        CASCADE: {"BOOL": image.parent is not None},
+    }
+    if image.expires_s is not None:
+        record[EXPIRES] = number(image.expires_s)
+    if image.parent is not None:
+        record[PARENT] = {"S": image.parent.entity}
+    for bucket in image.item.buckets:
+        for field, value in bucket_fields(bucket):
+            record[attribute(bucket.limit.name, field)] = number(value)
+    return record
+
+
+def bucket_fields(bucket: Bucket) -> list[tuple[str, int]]:
+    values = (bucket.tokens, bucket.consumed, *bucket.limit[1:])
+    return list(zip(FIELDS, values, strict=True))
+
+
+# Many items have the same limits: each is made once.
+_limit = lru_cache(maxsize=10_000)(Limit)

@@ -1,0 +1,91 @@
+"""Where the table is, and how to reach it: the parts of a `dynamodb://` URL."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+from urllib.parse import urlsplit
+
+import aioboto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, NoRegionError
+
+from penstock.errors import ConfigError
+
+FORM: Final = "dynamodb://TABLE?region=REGION"
+
+Cascade = Literal["transaction", "speculative"]
+
+CALL_S: Final = 1.0
+"""For one call, whatever the caller's own deadline: a condition on an old time is wrong."""
+
+CONNECTIONS: Final = 128
+"""A core makes about 1,000 calls a second, and each takes some 5 ms: 5 connections a core would do.
+The rest is for the times when DynamoDB is slow. They are opened as needed."""
+
+_TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    table: str
+    region: str | None = None
+    endpoint: str | None = None
+    cascade: Cascade = "transaction"
+
+    def __str__(self) -> str:
+        """As `--store` takes it."""
+        options = {"region": self.region, "endpoint": self.endpoint}
+        query = "&".join(f"{name}={value}" for name, value in options.items() if value)
+        return f"dynamodb://{self.table}?{query}" if query else f"dynamodb://{self.table}"
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Any]:
+        """The SDK's client. ConfigError if there is no region."""
+        config = Config(
+            connect_timeout=CALL_S,
+            read_timeout=CALL_S,
+            max_pool_connections=CONNECTIONS,
+            # An ADD that is sent twice is added twice.
+            retries={"total_max_attempts": 1},
+            # Costs a tenth of a call's time, and tests see to it that what we send is right.
+            parameter_validation=False,
+        )
+        async with AsyncExitStack() as stack:
+            try:
+                client = await stack.enter_async_context(
+                    aioboto3.Session().client(
+                        "dynamodb",
+                        region_name=self.region,
+                        endpoint_url=self.endpoint,
+                        config=config,
+                    )
+                )
+            except NoRegionError as exc:
+                raise ConfigError(
+                    f"store '{self}': no region; add ?region=… to it, or set AWS_DEFAULT_REGION"
+                ) from exc
+            except (BotoCoreError, ValueError) as exc:
+                raise ConfigError(f"store '{self}': {exc}") from exc
+            yield client
+
+
+def parse_location(url: str, options: dict[str, str]) -> Location:
+    """Read a URL whose query is already taken apart; ConfigError says what is wrong with it."""
+    parts = urlsplit(url)
+    table = parts.netloc
+    if parts.path not in {"", "/"} or not _TABLE.fullmatch(table):
+        raise ConfigError(
+            f"store '{url}': write {FORM}; a table's name is 3 to 255 letters, digits, _ . or -"
+        )
+    unknown = options.keys() - {"region", "endpoint", "cascade"}
+    if unknown:
+        raise ConfigError(f"store '{url}': unknown option '{min(unknown)}'")
+    cascade = options.get("cascade", "transaction")
+    if cascade not in {"transaction", "speculative"}:
+        raise ConfigError(f"store '{url}': cascade is transaction or speculative")
+    endpoint = options.get("endpoint")
+    if endpoint is not None and urlsplit(endpoint).scheme not in {"http", "https"}:
+        raise ConfigError(f"store '{url}': endpoint is a URL, such as http://127.0.0.1:8000")
+    return Location(table, options.get("region"), endpoint, cast("Cascade", cascade))

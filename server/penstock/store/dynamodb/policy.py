@@ -1,0 +1,59 @@
+"""What follows from the limits of an item, worked out once for each set of limits."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+
+from penstock.core.bucket import IDLE_MS, NEVER
+from penstock.core.limits import Limit
+from penstock.core.take import Key, Take
+
+TOLERANCE: Final = 100
+"""A consume-only write may leave unsettled one part in so many of the time that fills the burst."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    limits: tuple[Limit, ...]
+    parent: Key | None
+    fingerprint: str
+    """Tells this policy from every other. It is stored with the item: a consume-only write must
+    not slip past a changed burst, and one attribute is a shorter condition than one a limit."""
+    tolerance_ms: int
+    lasts_ms: int | None
+    """From a debt of one burst until every bucket is full, and idle; None if one never is."""
+
+    def expires_s(self, now_ms: int, full_at_ms: int = 0) -> int | None:
+        """When an item written now may be forgotten."""
+        if self.lasts_ms is None or full_at_ms >= NEVER:
+            return None
+        return -(-max(now_ms + self.lasts_ms, full_at_ms + IDLE_MS) // 1000)
+
+
+def policy_of(take: Take) -> Policy:
+    return make_policy(take.limits, take.parent)
+
+
+@lru_cache(maxsize=10_000)
+def make_policy(limits: tuple[Limit, ...], parent: Key | None = None) -> Policy:
+    text = repr((sorted(map(tuple, limits)), parent and tuple(parent)))
+    filling = [_fill_ms(limit) for limit in limits]
+    refilled = [
+        fill for limit, fill in zip(limits, filling, strict=True) if limit.refill and limit.burst
+    ]
+    longest = max(filling, default=0)
+    return Policy(
+        limits,
+        parent,
+        fingerprint=sha256(text.encode()).hexdigest()[:16],
+        tolerance_ms=min(refilled, default=NEVER) // TOLERANCE,
+        lasts_ms=None if longest >= NEVER else 2 * longest + IDLE_MS,
+    )
+
+
+def _fill_ms(limit: Limit) -> int:
+    """How long the limit takes to fill its bucket from zero."""
+    if limit.burst == 0:
+        return 0
+    return -(-limit.burst * limit.period_ms // limit.refill) if limit.refill else NEVER

@@ -1,0 +1,105 @@
+"""Writes that no take asks for: giving back what a sibling refused, and resets."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from penstock.core.bucket import settle
+from penstock.core.take import Draft, Key
+from penstock.errors import StoreError
+from penstock.store.dynamodb.changes import settle_write
+from penstock.store.dynamodb.engine import Conflict, Engine, Landed, pauses
+from penstock.store.dynamodb.errors import DynamoError, Fault
+from penstock.store.dynamodb.images import Image
+from penstock.store.dynamodb.policy import Policy, make_policy, policy_of
+from penstock.store.dynamodb.writes import Consume, Move, Path, Write
+
+LOG: Final = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 50
+UNDO_TRIES: Final = 20
+"""Some seconds, with the pauses between."""
+
+
+async def rewrite(
+    engine: Engine, key: Key, write: Write | None, next_write: Callable[[Image], Write]
+) -> Image | None:
+    """Write, and again from each image that shows up instead; None if there is no item."""
+    pause = pauses()
+    for _ in range(ATTEMPTS):
+        if write is None:
+            image = (await engine.read([key]))[key]
+        else:
+            outcome = await engine.write([write])
+            if isinstance(outcome, Landed):
+                return outcome.image
+            if isinstance(outcome, Conflict):
+                await asyncio.sleep(next(pause))
+                continue
+            image = outcome.images[key]
+        if image is None:
+            return None
+        write = next_write(image)
+    raise StoreError(f"too many writers on {key}: gave up after {ATTEMPTS} tries")
+
+
+async def reset(engine: Engine, key: Key, now_ms: int) -> Image | None:
+    """Give every bucket its burst back. What was consumed stays on record."""
+
+    def fill(image: Image) -> Write:
+        policy = _policy_of(image)
+        _, before, _ = settle(image.item, policy.limits, now_ms)
+        moved = [limit.burst - before[i] for i, limit in enumerate(policy.limits)]
+        unchanged = [0] * len(moved)
+        return settle_write(Path.RESET, key, policy, image, now_ms, moved, unchanged)
+
+    return await rewrite(engine, key, None, fill)
+
+
+async def undo(engine: Engine, draft: Draft, now_ms: int) -> Image | None:
+    """Give back what a take consumed, as if it had never been."""
+    take = draft.take
+    moved = [left - before for left, before in zip(draft.left, draft.before, strict=True)]
+    by_name = {limit.name: moved[i] for i, limit in enumerate(take.limits)}
+    moves = tuple(
+        Move(limit.name, -moved[i], moved[i], ceiling=limit.burst + min(moved[i], 0))
+        for i, limit in enumerate(take.limits)
+        if moved[i]
+    )
+    first = Consume(Path.COMPENSATE, take.key, policy_of(take), moves, None, now_ms)
+
+    def give_back(image: Image) -> Write:
+        """The bucket would flow over, or its policy has changed: count it out."""
+        policy = _policy_of(image)
+        _, before, _ = settle(image.item, policy.limits, now_ms)
+        owed = [-by_name.get(limit.name, 0) for limit in policy.limits]
+        back = [
+            min(before[i] + owed[i], limit.burst) - before[i]
+            for i, limit in enumerate(policy.limits)
+        ]
+        consumed = [-amount for amount in owed]
+        return settle_write(Path.COMPENSATE, take.key, policy, image, now_ms, back, consumed)
+
+    return await rewrite(engine, take.key, first, give_back)
+
+
+async def undo_for_sure(engine: Engine, draft: Draft, now_ms: int) -> Image | None:
+    """Undo, and try again while DynamoDB does not take it; count it if that is in vain."""
+    pause = pauses(most_s=1.0)
+    for left in reversed(range(UNDO_TRIES)):
+        try:
+            return await undo(engine, draft, now_ms)
+        except StoreError as exc:
+            # What may have happened must not happen twice.
+            unknown = isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN
+            if unknown or not exc.transient or not left:
+                engine.tally.not_undone += 1
+                LOG.error("%s keeps what a denied request took from it: %s", draft.take.key, exc)
+                break
+        await asyncio.sleep(next(pause))
+    return None
+
+
+def _policy_of(image: Image) -> Policy:
+    return make_policy(tuple(bucket.limit for bucket in image.item.buckets), image.parent)

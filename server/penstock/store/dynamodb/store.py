@@ -1,0 +1,70 @@
+"""The store on DynamoDB: the port's methods, from opening to closing."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from penstock.core.bucket import Item
+from penstock.core.take import Key, Take, Taken
+from penstock.errors import StoreError
+from penstock.store.dynamodb.calls import Calls
+from penstock.store.dynamodb.engine import Engine
+from penstock.store.dynamodb.groups import Hint
+from penstock.store.dynamodb.hints import Hints
+from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.rewrite import reset
+from penstock.store.dynamodb.table import check_table
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class DynamoStore:
+    def __init__(
+        self,
+        client: Any,
+        location: Location,
+        *,
+        timer_s: Callable[[], float] = time.monotonic,
+        resources: AsyncExitStack | None = None,
+    ) -> None:
+        """`timer_s` tells how much time passes while a call is under way."""
+        self._resources = resources or AsyncExitStack()
+        self._engine = Engine(client, location.table, timer_s)
+        self._hints = Hints()
+        self._calls = Calls(self._engine, self._hints, location.cascade, timer_s)
+        self.tally = self._engine.tally
+
+    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        drafts, denied = await self._calls.decide(takes, now_ms)
+        taken = {draft.take.key: draft.taken(denied) for draft in drafts}
+        return [taken[take.key] for take in takes]
+
+    async def read(self, key: Key) -> Item | None:
+        await self._calls.lanes.of(key).idle()
+        image = (await self._engine.read([key]))[key]
+        return None if image is None else image.item
+
+    async def reset(self, key: Key, now_ms: int) -> bool:
+        lane = self._calls.lanes.of(key)
+        async with lane.turn:
+            image = await reset(self._engine, key, now_ms)
+            self._hints.keep({key: Hint(image, now_ms)})
+        return image is not None
+
+    async def close(self) -> None:
+        await self._calls.finish()
+        await self._resources.aclose()
+
+
+async def open_dynamodb(location: Location) -> DynamoStore:
+    """Connect. ConfigError if the table is not what it should be."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(location.client())
+        try:
+            await check_table(client, location)
+        except StoreError as exc:
+            # It may be back any moment, and until then callers get what `on_unavailable` says.
+            LOG.warning("starting without a look at the table: %s", exc)
+        return DynamoStore(client, location, resources=stack.pop_all())

@@ -1,0 +1,151 @@
+"""The table's life: create it, look at it, delete it, and check it before serving."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.errors import ConfigError, StoreError
+from penstock.store.dynamodb.images import EXPIRES
+from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.table.calls import CallError, name_place, read_table, read_ttl
+from penstock.store.dynamodb.table.jobs import Creation, Deletion, Job, Search
+from penstock.store.dynamodb.table.report import (
+    TableReport,
+    describe_capacity,
+    find_fault,
+    find_mend,
+    report_table,
+)
+from penstock.store.dynamodb.table.schema import Capacity
+
+TIMEOUT_S: Final = 600
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+FAILURES: Final = 4
+"""In a row, before a failure that may pass is taken for one that won't."""
+
+IN_USE: Final = "ResourceInUseException"
+UPDATES: Final = frozenset({"update_table", "update_time_to_live"})
+
+LOG: Final = logging.getLogger(__name__)
+
+Progress = Callable[[str, float], None]
+"""Told what is waited for, and since how many seconds."""
+
+
+async def check_table(client: Any, location: Location) -> None:
+    """Before serving: ConfigError says what is wrong, and which command mends it."""
+    place = name_place(client, location)
+    try:
+        state = await read_table(client, location)
+    except CallError as exc:
+        if exc.transient:
+            raise
+        raise ConfigError(f"{place}: {exc}") from exc
+    if fault := find_fault(location, state, needs_ttl=False):
+        raise ConfigError(f"{place}: {fault}")
+    try:
+        ttl = await read_ttl(client, location)
+    except CallError as exc:
+        if exc.transient:
+            raise
+        LOG.warning("%s: can't see whether TTL is on: %s", place, exc)
+        return
+    if ttl != EXPIRES:
+        LOG.warning("%s: TTL is off, so old buckets stay; %s", place, find_mend(location))
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    place: str
+    is_new: bool
+    added: tuple[str, ...]
+    """To a table that was there."""
+    note: str | None
+    """What is other than asked for, and stays so."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableAdmin:
+    location: Location
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    async def create(
+        self,
+        created_by: str,
+        progress: Progress,
+        *,
+        stream: bool = False,
+        capacity: tuple[int, int] | None = None,
+    ) -> Created:
+        """Make the table, or add what it lacks, and wait until it can be used."""
+        asked = None if capacity is None else Capacity(*capacity)
+        async with self.location.client() as client:
+            job = Creation(
+                client, self.location, created_by=created_by, stream=stream, capacity=asked
+            )
+            await self._finish(job, progress)
+        billing = None if job.state is None else job.state.capacity
+        note = None
+        if asked not in {None, billing}:
+            note = f"its billing stays as it is: {describe_capacity(billing)}"
+        return Created(job.place, job.is_new, () if job.is_new else tuple(job.added), note)
+
+    async def status(self, progress: Progress) -> TableReport:
+        """How the table is, whether it is ready, and if not, what mends it."""
+        return await self._report(Job, progress)
+
+    async def find(self, progress: Progress) -> TableReport:
+        """As `status`, with ConfigError for a table that isn't Penstock's."""
+        return await self._report(Search, progress)
+
+    async def delete(self, progress: Progress) -> None:
+        """Delete the table if it is there, and wait until it is gone."""
+        async with self.location.client() as client:
+            await self._finish(Deletion(client, self.location), progress)
+
+    async def _report(self, kind: type[Job], progress: Progress) -> TableReport:
+        async with self.location.client() as client:
+            job = kind(client, self.location)
+            await self._finish(job, progress)
+        return report_table(job.place, self.location, job.state)
+
+    async def _finish(self, job: Job, progress: Progress) -> None:
+        start_s, failures, shown, pause_s = self.clock(), 0, "", FIRST_PAUSE_S
+        while True:
+            try:
+                waiting = await job.step()
+                failures = 0
+            except CallError as exc:
+                failures += exc.code != IN_USE
+                if failures > FAILURES or not _may_pass(exc):
+                    if exc.transient:
+                        raise
+                    raise ConfigError(f"{job.place}: {exc}") from exc
+                waiting = f"trying again, as {exc}"
+                if exc.code == IN_USE:
+                    waiting = f"waiting for another change of table {job.table}"
+            if waiting is None:
+                return
+            elapsed_s = self.clock() - start_s
+            if elapsed_s > TIMEOUT_S:
+                raise StoreError(
+                    f"{job.place}: not done after {TIMEOUT_S // 60} minutes ({waiting}); "
+                    f"it may still get there: penstock table status --store '{self.location}'"
+                )
+            progress(waiting, elapsed_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if waiting == shown else FIRST_PAUSE_S
+            shown = waiting
+            await self.pause(pause_s)
+
+
+def _may_pass(exc: CallError) -> bool:
+    """Whether the next step, with a new look at the table, may fare better."""
+    if exc.code == "ValidationException":
+        # So it is for the second of two who add the same at once.
+        return exc.operation in UPDATES
+    # DescribeTable may show what other calls don't know yet, or any more.
+    return exc.transient or exc.code in {IN_USE, "ResourceNotFoundException"}

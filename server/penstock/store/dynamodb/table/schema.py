@@ -1,0 +1,126 @@
+"""What the table is: its key, its indexes, and the requests that make them. No I/O here."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple
+
+from penstock.store.dynamodb.images import EXPIRES, number
+from penstock.store.dynamodb.keys import PK, SK, VERSION_KEY
+
+SCHEMA: Final = 1
+"""Counts up when a Penstock that only knows the number before can't use the table any more."""
+
+KEY: Final = (PK, SK)
+STREAM_VIEW: Final = "NEW_AND_OLD_IMAGES"
+
+
+class Capacity(NamedTuple):
+    """Of a provisioned table and of each of its indexes, in units a second."""
+
+    read: int
+    write: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    name: str
+    projection: Literal["ALL", "KEYS_ONLY"]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return f"{self.name}PK", f"{self.name}SK"
+
+    def __str__(self) -> str:
+        return f"index {self.name}"
+
+
+INDEXES: Final = (
+    Index("GSI1", "ALL"),  # the children of a parent
+    # The buckets of a resource. With their tokens, each take would be a second write, and all of
+    # a resource's under one key.
+    Index("GSI2", "KEYS_ONLY"),
+    Index("GSI3", "KEYS_ONLY"),  # entities that have limits of their own
+)
+
+
+class Extra(Enum):
+    """What a table has beside its key and its indexes."""
+
+    VERSION = "the version item"
+    TTL = f"TTL on '{EXPIRES}'"
+    STREAM = "the stream"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+Part = Index | Extra
+
+
+def create_arguments(capacity: Capacity | None, *, stream: bool) -> dict[str, Any]:
+    """Of CreateTable, but for the name."""
+    arguments = _key(KEY) | {
+        "AttributeDefinitions": _definitions(KEY, *(index.key for index in INDEXES)),
+        "GlobalSecondaryIndexes": [_index(index, capacity) for index in INDEXES],
+        "BillingMode": "PROVISIONED" if capacity else "PAY_PER_REQUEST",
+    }
+    if stream:
+        arguments |= stream_arguments()
+    return arguments | _throughput(capacity)
+
+
+def index_arguments(index: Index, capacity: Capacity | None) -> dict[str, Any]:
+    """Of UpdateTable. The capacity is that of the table, which both have or neither."""
+    return {
+        "AttributeDefinitions": _definitions(index.key),
+        "GlobalSecondaryIndexUpdates": [{"Create": _index(index, capacity)}],
+    }
+
+
+def stream_arguments() -> dict[str, Any]:
+    """Of UpdateTable."""
+    return {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": STREAM_VIEW}}
+
+
+def ttl_arguments() -> dict[str, Any]:
+    """Of UpdateTimeToLive."""
+    return {"TimeToLiveSpecification": {"Enabled": True, "AttributeName": EXPIRES}}
+
+
+def version_key() -> dict[str, Any]:
+    return {name: {"S": value} for name, value in zip(KEY, VERSION_KEY, strict=True)}
+
+
+def version_arguments(created_by: str, created_at: str) -> dict[str, Any]:
+    """Of PutItem. Whoever comes first stays."""
+    written = {
+        "schema": number(SCHEMA),
+        "created_by": {"S": created_by},
+        "created_at": {"S": created_at},
+    }
+    return {
+        "Item": version_key() | written,
+        "ConditionExpression": "attribute_not_exists(#pk)",
+        "ExpressionAttributeNames": {"#pk": PK},
+    }
+
+
+def _index(index: Index, capacity: Capacity | None) -> dict[str, Any]:
+    projection = {"IndexName": index.name, "Projection": {"ProjectionType": index.projection}}
+    return projection | _key(index.key) | _throughput(capacity)
+
+
+def _key(names: tuple[str, str]) -> dict[str, Any]:
+    kinds = zip(names, ("HASH", "RANGE"), strict=True)
+    return {"KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind in kinds]}
+
+
+def _definitions(*keys: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"AttributeName": name, "AttributeType": "S"} for key in keys for name in key]
+
+
+def _throughput(capacity: Capacity | None) -> dict[str, Any]:
+    if capacity is None:
+        return {}
+    units = {"ReadCapacityUnits": capacity.read, "WriteCapacityUnits": capacity.write}
+    return {"ProvisionedThroughput": units}

@@ -1,0 +1,165 @@
+"""The table as AWS describes it, and what it lacks. No I/O here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.store.dynamodb.images import EXPIRES
+from penstock.store.dynamodb.table.schema import (
+    INDEXES,
+    KEY,
+    SCHEMA,
+    STREAM_VIEW,
+    Capacity,
+    Extra,
+    Index,
+    Part,
+)
+
+COMING: Final = "CREATING"
+GOING: Final = "DELETING"
+CHANGING: Final = "UPDATING"
+READABLE: Final = frozenset({"ACTIVE", CHANGING})
+DOING: Final = {COMING: "building", GOING: "deleting", CHANGING: "changing"}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    status: str
+    key: str
+    projection: str
+
+    @property
+    def is_usable(self) -> bool:
+        return self.status in READABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    status: str
+    key: str
+    capacity: Capacity | None
+    """None: on demand."""
+    items: int
+    size_bytes: int
+    indexes: Mapping[str, IndexState]
+    stream: str | None
+    ttl: str | None = None
+    """The attribute, where TTL is on."""
+    version: Mapping[str, str] | None = None
+    """The values of the version item."""
+
+    @property
+    def is_readable(self) -> bool:
+        return self.status in READABLE
+
+    @property
+    def has_our_key(self) -> bool:
+        return self.key == _key_text(KEY)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.version is not None
+
+
+def parse_table(table: Mapping[str, Any]) -> TableState:
+    """Read what DescribeTable answered."""
+    types = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
+    units = table.get("ProvisionedThroughput", {})
+    capacity = Capacity(units.get("ReadCapacityUnits", 0), units.get("WriteCapacityUnits", 0))
+    stream = table.get("StreamSpecification", {})
+    return TableState(
+        status=table["TableStatus"],
+        key=_described_key(table, types),
+        # A table that never was on demand has no BillingModeSummary.
+        capacity=capacity if any(capacity) else None,
+        items=table.get("ItemCount", 0),
+        size_bytes=table.get("TableSizeBytes", 0),
+        indexes={
+            index["IndexName"]: IndexState(
+                index["IndexStatus"],
+                _described_key(index, types),
+                index["Projection"]["ProjectionType"],
+            )
+            for index in table.get("GlobalSecondaryIndexes", ())
+        },
+        stream=stream.get("StreamViewType") if stream.get("StreamEnabled") else None,
+    )
+
+
+def find_missing(state: TableState, *, stream: bool = False) -> list[Part]:
+    """What can be added, in the order to add it: first what says that the table is ours."""
+    missing: list[Part] = []
+    if not state.is_ours:
+        missing.append(Extra.VERSION)
+    if state.ttl is None:
+        missing.append(Extra.TTL)
+    missing += [index for index in INDEXES if _status(state, index) in {None, GOING}]
+    if stream and state.stream is None:
+        missing.append(Extra.STREAM)
+    return missing
+
+
+def find_unfinished(state: TableState) -> list[Index]:
+    """Our indexes that are there, and can't be read yet."""
+    return [index for index in INDEXES if _status(state, index) == COMING]
+
+
+def find_obstacle(state: TableState) -> str | None:
+    """Why this can't be Penstock's table, whatever is added."""
+    if not state.has_our_key:
+        return f"its key is {state.key}, not {_key_text(KEY)}: name another table"
+    if not state.is_readable and state.status not in DOING:
+        return f"its status is {state.status}: see what AWS says about it"
+    schema = None if state.version is None else state.version.get("schema", "unknown")
+    if schema not in {None, str(SCHEMA)}:
+        return f"its schema is {schema}, and this Penstock knows {SCHEMA}: use a newer Penstock"
+    return None
+
+
+def find_wrong(state: TableState, *, stream: bool = False) -> list[str]:
+    """What is other than it must be, and has to go before it can be added anew."""
+    wrong = [text for index in INDEXES for text in _wrong_with(index, state)]
+    if state.ttl not in {None, EXPIRES}:
+        wrong.append(f"TTL is on '{state.ttl}', not on '{EXPIRES}': turn it off")
+    if stream and state.stream not in {None, STREAM_VIEW}:
+        wrong.append(f"the stream shows {state.stream}, not {STREAM_VIEW}: turn it off")
+    return wrong
+
+
+def waits_for(table: str, state: TableState) -> str | None:
+    """The change under way that the next one has to wait for."""
+    if state.status == COMING:
+        return f"creating table {table}"
+    if state.status == GOING:
+        return f"deleting table {table}"
+    for name, index in sorted(state.indexes.items()):
+        if index.status in DOING:
+            return f"{DOING[index.status]} index {name}"
+    return f"changing table {table}" if state.status == CHANGING else None
+
+
+def _wrong_with(index: Index, state: TableState) -> list[str]:
+    found = state.indexes.get(index.name)
+    if found is None or found.status == GOING:
+        return []
+    if found.key != _key_text(index.key):
+        return [f"{index} has the key {found.key}, not {_key_text(index.key)}: delete it"]
+    if found.projection != index.projection:
+        return [f"{index} projects {found.projection}, not {index.projection}: delete it"]
+    return []
+
+
+def _status(state: TableState, index: Index) -> str | None:
+    found = state.indexes.get(index.name)
+    return None if found is None else found.status
+
+
+def _described_key(described: Mapping[str, Any], types: Mapping[str, str]) -> str:
+    # AWS lists the partition key first.
+    names = [each["AttributeName"] for each in described["KeySchema"]]
+    return ", ".join(f"{name} ({types[name]})" for name in names)
+
+
+def _key_text(names: tuple[str, str]) -> str:
+    return ", ".join(f"{name} (S)" for name in names)

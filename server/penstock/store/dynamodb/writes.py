@@ -1,0 +1,188 @@
+"""The writes to a composite item, as values: what must hold, and what they change.
+
+The law of this file: no write loses another's. Balances move by ADD, under conditions that keep
+the decision true whatever was written since.
+
+Nothing here awaits. `expressions.py` says the same to DynamoDB, and a test holds the two together.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.core.bucket import Bucket, Item
+from penstock.core.limits import Limit
+from penstock.core.take import Key
+from penstock.store.dynamodb.images import Image
+from penstock.store.dynamodb.policy import Policy
+
+
+class Path(Enum):
+    """Why a write is made. Each is counted apart."""
+
+    SPECULATIVE = "speculative"
+    CREATE = "create"
+    NORMAL = "normal"
+    RETRY = "retry"
+    ADJUST = "adjust"
+    CASCADE = "cascade"
+    COMPENSATE = "compensate"
+    RESET = "reset"
+
+
+class Move(NamedTuple):
+    """What is added to one limit's bucket, if what it holds is within bounds."""
+
+    limit: str
+    tokens: int
+    consumed: int
+    floor: int | None = None
+    ceiling: int | None = None
+    sets_to: int | None = None
+    """What a full bucket is left with. How much it took to fill it need not be known."""
+
+
+class Consume(NamedTuple):
+    """Moves balances and leaves `rf` alone: any number of writers can do so at a time.
+
+    Holds if the item was settled under the same policy, not before `since_ms`, and is not expired.
+    """
+
+    path: Path
+    key: Key
+    policy: Policy
+    moves: tuple[Move, ...]
+    since_ms: int | None
+    now_ms: int
+
+    @property
+    def expires_s(self) -> int | None:
+        return self.policy.expires_s(self.now_ms)
+
+    def applied(self, image: Image) -> Image:
+        """The item afterwards."""
+        return Image(
+            Item(image.item.refilled_ms, tuple(_moved(image.item, self.moves))),
+            self.expires_s,
+            image.policy,
+            image.parent,
+        )
+
+    def undone(self, after: Image) -> Item:
+        """The item just before, from what it is just after."""
+        return Item(after.item.refilled_ms, tuple(_moved(after.item, self.moves, back=True)))
+
+
+class Settle(NamedTuple):
+    """Credits every bucket up to now, brings the item to its policy, and moves balances.
+
+    Holds if `rf` and the policy are as seen, so that one writer alone credits a stretch of time.
+    """
+
+    path: Path
+    key: Key
+    policy: Policy
+    seen: Image
+    moves: tuple[Move, ...]
+    added: tuple[Bucket, ...]
+    """Buckets of limits that the item does not have yet."""
+    now_ms: int
+
+    @property
+    def refilled_ms(self) -> int:
+        """A clock that is behind never moves it back: that time would be credited again."""
+        return max(self.now_ms, self.seen.item.refilled_ms)
+
+    @property
+    def expires_s(self) -> int | None:
+        # A debt may be deeper than the burst of today, if that was cut.
+        return self.policy.expires_s(self.now_ms, self._settled(self.seen.item).full_at_ms())
+
+    @property
+    def changed(self) -> tuple[Limit, ...]:
+        """Limits that the item has with other parameters."""
+        known = {bucket.limit.name: bucket.limit for bucket in self.seen.item.buckets}
+        return tuple(limit for limit in self.policy.limits if known.get(limit.name, limit) != limit)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Limits that the item has and the policy has not."""
+        wanted = {limit.name for limit in self.policy.limits}
+        names = [bucket.limit.name for bucket in self.seen.item.buckets]
+        return tuple(name for name in names if name not in wanted)
+
+    def applied(self, image: Image) -> Image:
+        policy = self.policy
+        return Image(self._settled(image.item), self.expires_s, policy.fingerprint, policy.parent)
+
+    def undone(self, after: Image) -> Item:
+        refilled_ms, seen = self.seen.item
+        limits = tuple(bucket.limit for bucket in seen)
+        buckets = _under(limits, _moved(after.item, self.moves, back=True))
+        # Of those that were full it is not known how full: any balance that fills up will do.
+        full = {move.limit for move in self.moves if move.sets_to is not None}
+        tokens = {bucket.limit.name: bucket.tokens for bucket in seen}
+        return Item(
+            refilled_ms,
+            tuple(
+                bucket._replace(tokens=tokens[name])
+                if (name := bucket.limit.name) in full
+                else bucket
+                for bucket in buckets
+            ),
+        )
+
+    def _settled(self, item: Item) -> Item:
+        kept = _under(self.policy.limits, _moved(item, self.moves))
+        buckets = sorted([*kept, *self.added], key=lambda bucket: bucket.limit.name)
+        return Item(self.refilled_ms, tuple(buckets))
+
+
+class Create(NamedTuple):
+    """Puts a new item. Holds if there is none, or one that is expired."""
+
+    path: Path
+    key: Key
+    policy: Policy
+    item: Item
+    now_ms: int
+
+    @property
+    def image(self) -> Image:
+        buckets = sorted(self.item.buckets, key=lambda bucket: bucket.limit.name)
+        return Image(
+            Item(self.item.refilled_ms, tuple(buckets)),
+            self.policy.expires_s(self.now_ms),
+            self.policy.fingerprint,
+            self.policy.parent,
+        )
+
+    def undone(self, _after: Image) -> None:
+        return None
+
+
+Write = Consume | Settle | Create
+
+
+def _moved(item: Item, moves: tuple[Move, ...], *, back: bool = False) -> list[Bucket]:
+    by_name = {move.limit: move for move in moves}
+    sign = -1 if back else 1
+    buckets = []
+    for bucket in item.buckets:
+        move = by_name.get(bucket.limit.name)
+        if move is not None:
+            tokens = bucket.tokens + sign * move.tokens
+            if move.sets_to is not None:
+                tokens = move.sets_to
+            bucket = Bucket(bucket.limit, tokens, bucket.consumed + sign * move.consumed)
+        buckets.append(bucket)
+    return buckets
+
+
+def _under(limits: tuple[Limit, ...], buckets: list[Bucket]) -> list[Bucket]:
+    """Buckets under other parameters; those without any are left out."""
+    by_name = {limit.name: limit for limit in limits}
+    return [
+        Bucket(by_name[limit.name], tokens, consumed)
+        for limit, tokens, consumed in buckets
+        if limit.name in by_name
+    ]

@@ -1,0 +1,21 @@
+"""What all tests share: no way to a real AWS account, and one DynamoDB Local for those that ask."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.dynamodb import forget_aws_account, run_dynamodb
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _aws_environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        forget_aws_account(patch)
+        yield
+
+
+@pytest.fixture(scope="session")
+def dynamodb_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of DynamoDB Local. All tests share its tables, so each names its own."""
+    with run_dynamodb(tmp_path_factory.mktemp("dynamodb")) as url:
+        yield url

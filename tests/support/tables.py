@@ -1,0 +1,40 @@
+"""A DynamoDB table for a test, and stores on it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+
+from penstock.store.dynamodb.engine import Engine
+from penstock.store.dynamodb.location import Cascade, Location
+from penstock.store.dynamodb.store import DynamoStore
+from penstock.store.dynamodb.table.schema import create_arguments
+
+_NUMBERS = count()
+
+
+@asynccontextmanager
+async def new_table(endpoint: str, cascade: Cascade = "transaction") -> AsyncIterator[Location]:
+    """A table of the test's own. It goes afterwards, so that DynamoDB Local keeps its pace."""
+    location = Location(f"test-{next(_NUMBERS)}", "eu-west-1", endpoint, cascade)
+    async with location.client() as client:
+        await client.create_table(TableName=location.table, **create_arguments(None, stream=False))
+        yield location
+        await client.delete_table(TableName=location.table)
+
+
+@asynccontextmanager
+async def new_engine(endpoint: str) -> AsyncIterator[Engine]:
+    """Writes and reads on a table of its own, without the deciding."""
+    async with new_table(endpoint) as location, location.client() as client:
+        yield Engine(client, location.table, lambda: 0.0)
+
+
+@asynccontextmanager
+async def open_on(
+    location: Location, timer_s: Callable[[], float] = lambda: 0.0
+) -> AsyncIterator[DynamoStore]:
+    """A store as one process has it. Its time stands still while a call is under way."""
+    async with location.client() as client:
+        store = DynamoStore(client, location, timer_s=timer_s)
+        yield store
+        await store.close()

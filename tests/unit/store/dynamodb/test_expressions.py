@@ -1,0 +1,118 @@
+"""Writes say the same to DynamoDB as they say to the model that holds the laws."""
+
+from collections.abc import AsyncIterator
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from penstock.core.bucket import Bucket, Item
+from penstock.core.limits import MILLI, Limit
+from penstock.core.take import Key
+from penstock.store.dynamodb.changes import settle_write
+from penstock.store.dynamodb.engine import Engine
+from penstock.store.dynamodb.expressions import write_parameters
+from penstock.store.dynamodb.images import Image
+from penstock.store.dynamodb.policy import make_policy
+from penstock.store.dynamodb.writes import Consume, Create, Move, Path, Settle, Write
+
+from tests.support.tables import new_engine
+from tests.unit.store.dynamodb.model import Table
+
+NOW = 1_794_792_817_591
+NUMBERS = count()
+"""Each example has an item of its own."""
+NAMES = ("", "ttl", "rf", "policy", "a-b.c_d", "SELECT", "x_tk", "ü#%")
+
+limits = st.builds(
+    Limit.per,
+    st.integers(0, 20),
+    st.sampled_from([1_000, 60_000]),
+    name=st.sampled_from(NAMES),
+    burst=st.integers(0, 30),
+)
+policies = st.lists(limits, min_size=1, max_size=4, unique_by=lambda limit: limit.name).map(
+    lambda some: make_policy(tuple(some))
+)
+moments = st.integers(NOW - 70_000, NOW + 1_000)
+amounts = st.integers(-40 * MILLI, 40 * MILLI)
+
+
+@st.composite
+def creates(draw: st.DrawFn, key: Key) -> Create:
+    policy = draw(policies)
+    buckets = [Bucket(limit, draw(amounts), draw(amounts)) for limit in policy.limits]
+    now_ms = draw(moments)
+    return Create(Path.CREATE, key, policy, Item(now_ms, tuple(buckets)), now_ms)
+
+
+@st.composite
+def consumes(draw: st.DrawFn, key: Key, image: Image) -> Consume:
+    names = [bucket.limit.name for bucket in image.item.buckets]
+    own = make_policy(tuple(bucket.limit for bucket in image.item.buckets), image.parent)
+    bounds = st.none() | amounts
+    moves = [Move(name, draw(amounts), draw(amounts), draw(bounds), draw(bounds)) for name in names]
+    policy = draw(st.sampled_from([own, own, own, make_policy((Limit.per(1, 1_000),))]))
+    since = st.none() | st.integers(-2, 2).map(lambda off: image.item.refilled_ms + off)
+    return Consume(Path.SPECULATIVE, key, policy, tuple(moves), draw(since), draw(moments))
+
+
+@st.composite
+def settles(draw: st.DrawFn, key: Key, image: Image, seen: Image) -> Settle:
+    """From what was seen, which may not be what is there."""
+    policy = draw(policies)
+    moved = [draw(amounts) for _ in policy.limits]
+    loose = [-limit.burst for limit in policy.limits], [None] * len(policy.limits)
+    bounds = draw(st.sampled_from([None, loose]))
+    return settle_write(
+        Path.NORMAL, key, policy, draw(st.sampled_from([image, seen])), draw(moments), moved,
+        bounds=bounds,
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def engine(dynamodb_url: str) -> AsyncIterator[Engine]:
+    async with new_engine(dynamodb_url) as made:
+        yield made
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    phases=[Phase.reuse, Phase.generate],  # shrinking would take minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+async def test_dynamodb_does_what_the_model_says(engine: Engine, data: st.DataObject) -> None:
+    """Any write on any item: it lands or not, and leaves or shows the same image."""
+    key, model = Key(f"user-{next(NUMBERS)}", "r"), Table()
+    seen: list[Image] = []
+    for _ in range(8):
+        image = model.images.get(key)
+        write: Write
+        if image is None:
+            write = data.draw(creates(key))
+        else:
+            seen.append(image)
+            old = data.draw(st.sampled_from(seen))
+            write = data.draw(creates(key) | consumes(key, image) | settles(key, image, old))
+        assert await engine.write([write]) == model.write((write,))
+        assert (await engine.read([key]))[key] == model.images.get(key)
+
+
+@pytest.mark.parametrize("limits_count", [1, 10])
+def test_attributes_are_aliased_by_position(limits_count: int) -> None:
+    """Never by a limit's name, and the expressions stay far below what DynamoDB takes (4 KB)."""
+    some = tuple(
+        Limit.per(5, 60_000, name=f"tokens per minute, no. {n}") for n in range(limits_count)
+    )
+    moves = tuple(Move(limit.name, -MILLI, MILLI, MILLI, 5 * MILLI) for limit in some)
+    policy = make_policy(some)
+    write = Consume(Path.SPECULATIVE, Key("user", "r"), policy, moves, NOW, NOW)
+    parameters = write_parameters(write, "penstock")
+    text = parameters["UpdateExpression"] + parameters["ConditionExpression"]
+    aliases = parameters["ExpressionAttributeNames"]
+    assert set(aliases) == {f"#n{n}" for n in range(3 + 2 * limits_count)}
+    assert len(set(aliases.values())) == len(aliases)
+    assert "minute" not in text
+    assert len(text) < 2_048

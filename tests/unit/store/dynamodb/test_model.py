@@ -1,0 +1,212 @@
+"""The laws on the pure decisions: processes interleaved at random on items in memory.
+
+No AWS, no clock: a process plans a write, others do theirs, and then it arrives. Its hints may be
+out of date, its answer may get lost, and time moves between any two steps.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from penstock.core.bucket import Bucket, Item, credit, settle
+from penstock.core.limits import MILLI, Limit
+from penstock.core.take import Draw, Key, Take
+from penstock.store.dynamodb.engine import Landed
+from penstock.store.dynamodb.groups import Ask, Group, Hint, Read, Step
+from penstock.store.dynamodb.policy import make_policy
+
+from tests.unit.store.dynamodb.model import Table
+
+START = 1_794_792_817_591
+CHILD, PARENT = Key("user", "r"), Key("project", "r")
+FLIGHT_MS = 40
+"""No write is longer under way: a real one is cut off after a second."""
+
+
+@dataclass
+class Run:
+    """Several processes on one table, and a record of what they admitted."""
+
+    random: Random
+    limits: tuple[Limit, ...]
+    cascades: bool = False
+    loses_answers: bool = False
+    now_ms: int = START
+    table: Table = field(default_factory=Table)
+    shadow: dict[Key, Item] = field(default_factory=dict)
+    """The same takes at the moments they arrive, settled each time: what the buckets should be."""
+    admitted: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    unknown: list[tuple[int, ...]] = field(default_factory=list)
+    denied: int = 0
+
+    def levels(self) -> tuple[Key, ...]:
+        return (CHILD, PARENT) if self.cascades else (CHILD,)
+
+    def ask(self) -> Ask:
+        amounts = [self.random.choice([1, 1, 2, 5]) for _ in self.limits]
+        draws = tuple(Draw(i, amount * MILLI) for i, amount in enumerate(amounts))
+        if not self.cascades:
+            return Ask((Take(CHILD, self.limits, draws),))
+        return Ask((Take(CHILD, self.limits, draws, PARENT), Take(PARENT, self.limits, draws)))
+
+    def note(self, ask: Ask, *, certain: bool) -> None:
+        """Write down what has landed, in the record and in the shadow."""
+        amounts = tuple(draw.amount for draw in ask.takes[0].draws)
+        if certain:
+            self.admitted.append((self.now_ms, amounts))
+        else:
+            self.unknown.append(amounts)
+        for key in self.levels():
+            rf, balances, consumed = settle(self.shadow.get(key), self.limits, self.now_ms)
+            buckets = [
+                Bucket(limit, balances[i] - amounts[i], consumed[i] + amounts[i])
+                for i, limit in enumerate(self.limits)
+            ]
+            self.shadow[key] = Item(rf, tuple(buckets))
+
+
+class Process:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._hints: dict[Key, Hint] = {}
+        self._old: list[dict[Key, Hint]] = []
+        self._group: Group | None = None
+        self._step: Step | None = None
+        self._asks: list[Ask] = []
+        self.sent_ms = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return self._group is not None
+
+    def begin(self) -> None:
+        random = self._run.random
+        self._old.append(self._hints)
+        hints = random.choice([self._hints, self._hints, self._hints, random.choice(self._old), {}])
+        self._asks = [self._run.ask() for _ in range(random.choice([1, 1, 1, 3]))]
+        self._group = Group(self._asks, hints)
+        self._plan(self._group)
+
+    def arrive(self) -> None:
+        """Let what was planned some time ago happen now."""
+        group, step, run = self._group, self._step, self._run
+        assert group is not None
+        if isinstance(step, Read):
+            group.saw({key: run.table.images.get(key) for key in step.keys})
+        elif step is not None:
+            sent = list(group.sent)
+            outcome = run.table.write(step.writes)
+            if isinstance(outcome, Landed):
+                lost = run.loses_answers and run.random.random() < 0.05
+                for ask in sent:
+                    run.note(ask, certain=not lost)
+                if lost:
+                    self._group, self._hints = None, {}
+                    return
+                group.landed(step.writes, outcome.image)
+                assert all(ask.verdict is not None and ask.verdict.admitted for ask in sent)
+            else:
+                group.lost(outcome.images)
+        self._plan(group)
+
+    def _plan(self, group: Group) -> None:
+        self.sent_ms = self._run.now_ms
+        self._step = group.next(self._run.now_ms)
+        if self._step is None:
+            self._hints, self._group = group.hints, None
+            verdicts = [ask.verdict for ask in self._asks]
+            self._run.denied += sum(verdict is None or not verdict.admitted for verdict in verdicts)
+
+
+def simulate(run: Run, processes: int, steps: int) -> Iterator[None]:
+    """Go through a run step by step, so that the caller can look at every moment of it."""
+    crew = [Process(run) for _ in range(processes)]
+    for _ in range(steps):
+        busy = [process for process in crew if process.is_busy]
+        overdue = [p for p in busy if run.now_ms - p.sent_ms > FLIGHT_MS - 10]
+        process = run.random.choice(overdue or crew)
+        if process.is_busy:
+            process.arrive()
+        else:
+            process.begin()
+        longest = 10 if any(p.is_busy for p in crew) else run.random.choice([5, 50, 500, 5_000])
+        run.now_ms += run.random.randrange(longest)
+        yield
+
+
+def tolerance(run: Run, limit: Limit) -> int:
+    """What may go unsettled: the credit over T, and over the time a write is under way."""
+    unsettled_ms = make_policy(run.limits).tolerance_ms + 2 * FLIGHT_MS
+    return credit(limit, START, START + unsettled_ms) + 1
+
+
+LIMITS = [
+    (Limit.per(10, 1_000),),
+    (Limit.per(100, 60_000, burst=7),),
+    (Limit.per(30, 1_000, name="fast"), Limit.per(7, 60_000, name="slow", burst=20)),
+    (
+        Limit.per(100, 1_000, name="a"),
+        Limit.per(500, 10_000, name="b", burst=50),
+        Limit.per(3_000, 3_600_000, name="c", burst=100),
+    ),
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=range(len(LIMITS)))
+@pytest.mark.parametrize("cascades", [False, True], ids=["alone", "cascade"])
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(2, 300), loses_answers=st.booleans())
+def test_laws_hold_under_any_interleaving(
+    limits: tuple[Limit, ...], cascades: bool, seed: int, steps: int, loses_answers: bool
+) -> None:
+    """Laws 1, 2, 3 and 5, over every window of every run."""
+    run = Run(Random(seed), limits, cascades, loses_answers)
+    for _ in simulate(run, processes=5, steps=steps):
+        for key, image in run.table.images.items():
+            for i, bucket in enumerate(sorted_as(limits, image.item)):
+                assert bucket.tokens >= 0, "law 5: a take never makes a balance negative"
+                actual = bucket.balance(image.item.refilled_ms, run.now_ms)
+                _, expected, _ = settle(run.shadow[key], limits, run.now_ms)
+                # Law 3 below, law 1 above: what is there is what time and takes make it.
+                assert abs(actual - expected[i]) <= tolerance(run, limits[i])
+    check_totals(run)
+    for i, limit in enumerate(limits):
+        check_windows(run, i, limit)
+
+
+def sorted_as(limits: tuple[Limit, ...], item: Item) -> list[Bucket]:
+    by_name = {bucket.limit.name: bucket for bucket in item.buckets}
+    return [by_name[limit.name] for limit in limits]
+
+
+def check_totals(run: Run) -> None:
+    """Law 2: the record says what was admitted, whatever the interleaving."""
+    for key in run.levels():
+        if key not in run.table.images:
+            assert not run.admitted
+            continue
+        for i, bucket in enumerate(sorted_as(run.limits, run.table.images[key].item)):
+            landed = [amounts[i] for _, amounts in run.admitted] + [a[i] for a in run.unknown]
+            assert bucket.consumed == sum(landed)
+
+
+def check_windows(run: Run, i: int, limit: Limit) -> None:
+    """Law 1: no window admits more than burst and credit, and the tolerance."""
+    for first, (start_ms, _) in enumerate(run.admitted):
+        total = 0
+        for now_ms, amounts in run.admitted[first:]:
+            total += amounts[i]
+            most = limit.burst + credit(limit, start_ms, now_ms)
+            assert total <= most + tolerance(run, limit)
+
+
+def test_the_runs_admit_and_deny() -> None:
+    """A model in which nothing ever happens would keep every law."""
+    run = Run(Random(1), LIMITS[0])
+    for _ in simulate(run, processes=5, steps=2_000):
+        pass
+    assert len(run.admitted) > 100
+    assert run.denied > 100
