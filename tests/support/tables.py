@@ -11,12 +11,15 @@ from penstock.store.dynamodb.table.schema import create_arguments
 
 _NUMBERS = count()
 
+PATIENT_S = 60
+"""For a call to DynamoDB Local: a busy machine is no failure."""
+
 
 @asynccontextmanager
 async def new_table(endpoint: str, cascade: Cascade = "transaction") -> AsyncIterator[Location]:
     """A table of the test's own. It goes afterwards, so that DynamoDB Local keeps its pace."""
     location = Location(f"test-{next(_NUMBERS)}", "eu-west-1", endpoint, cascade)
-    async with location.client() as client:
+    async with location.client(PATIENT_S) as client:
         await client.create_table(TableName=location.table, **create_arguments(None, stream=False))
         yield location
         await client.delete_table(TableName=location.table)
@@ -25,8 +28,8 @@ async def new_table(endpoint: str, cascade: Cascade = "transaction") -> AsyncIte
 @asynccontextmanager
 async def new_engine(endpoint: str) -> AsyncIterator[Engine]:
     """Writes and reads on a table of its own, without the deciding."""
-    async with new_table(endpoint) as location, location.client() as client:
-        yield Engine(client, location.table, lambda: 0.0)
+    async with new_table(endpoint) as location, location.client(PATIENT_S) as client:
+        yield Engine(client, location.table, lambda: 0.0, PATIENT_S)
 
 
 @asynccontextmanager
@@ -34,7 +37,7 @@ async def open_on(
     location: Location, timer_s: Callable[[], float] = lambda: 0.0
 ) -> AsyncIterator[DynamoStore]:
     """A store as one process has it. Its time stands still while a call is under way."""
-    async with location.client() as client:
-        store = DynamoStore(client, location, timer_s=timer_s)
+    async with location.client(PATIENT_S) as client:
+        store = DynamoStore(client, location, timer_s=timer_s, call_s=PATIENT_S)
         yield store
         await store.close()

@@ -78,8 +78,13 @@ class Calls:
     def _survive(self, work: asyncio.Future[T]) -> Awaitable[T]:
         """Let work come to its end even if its caller is cancelled."""
         self._unfinished.add(work)
-        work.add_done_callback(self._unfinished.discard)
+        work.add_done_callback(self._finished)
         return asyncio.shield(work)
+
+    def _finished(self, work: asyncio.Future[Any]) -> None:
+        self._unfinished.discard(work)
+        if not work.cancelled():
+            work.exception()  # known here, if the caller is gone: asyncio need not complain
 
     def _refused_by_hints(self, families: Sequence[Family], now_ms: int) -> tuple[Draft, ...]:
         """What was seen a moment ago may say no: then nothing is taken just to be given back."""
@@ -138,18 +143,22 @@ class Calls:
             return
         key = draft.take.key
         lane = self.lanes.of(key)
-        async with lane.turn:
-            image = await undo_for_sure(self._engine, draft, now_ms)
-            if image is None:
-                self._hints.forget([key])
-            else:
-                self._hints.keep({key: Hint(image, now_ms)})
+        image = await undo_for_sure(self._engine, draft, now_ms, lane.turn)
+        if image is None:
+            self._hints.forget([key])
+        else:
+            self._hints.keep({key: Hint(image, now_ms)})
 
     async def _look(self, takes: Sequence[Take], now_ms: int) -> tuple[Draft, ...]:
         """Tell how takes would have gone, where a denied call never came to them."""
         hints = self._hints.of(take.key for take in takes)
         images = {key: hint.image for key, hint in hints.items() if hint.is_recent(now_ms)}
-        images |= await self._engine.read([take.key for take in takes if take.key not in images])
+        missing = [take.key for take in takes if take.key not in images]
+        try:
+            images |= await self._engine.read(missing)
+        except StoreError:
+            # The call is denied all the same, and what is not known counts as full.
+            images |= dict.fromkeys(missing)
         live = {key: image and image.live(now_ms) for key, image in images.items()}
         return tuple(Draft(live[take.key], take, now_ms) for take in takes)
 

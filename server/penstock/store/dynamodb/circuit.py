@@ -17,27 +17,34 @@ class Circuit:
     def __init__(self) -> None:
         self._failures = 0
         self._pause_s = FIRST_PAUSE_S
-        self._closed_again_s: float | None = None
+        self._next_trial_s: float | None = None
+        """None while closed."""
+        self._is_trying = False
 
     def admits(self, now_s: float) -> bool:
         """Whether a call may be made. While open: one, each time a pause is over."""
-        if self._closed_again_s is None:
+        if self._next_trial_s is None:
             return True
-        if now_s < self._closed_again_s:
+        if now_s < self._next_trial_s:
             return False
-        self._closed_again_s = now_s + self._pause_s
+        self._next_trial_s = now_s + self._pause_s
+        self._is_trying = True
         return True
 
     def succeeded(self) -> None:
         """DynamoDB answered, whatever it said."""
         self._failures = 0
         self._pause_s = FIRST_PAUSE_S
-        self._closed_again_s = None
+        self._next_trial_s = None
+        self._is_trying = False
 
     def failed(self, now_s: float) -> None:
         self._failures += 1
-        if self._failures < OPENS_AFTER:
-            return
-        if self._failures > OPENS_AFTER:
+        if self._next_trial_s is None:
+            if self._failures >= OPENS_AFTER:
+                self._next_trial_s = now_s + self._pause_s
+        elif self._is_trying:
+            # Only a trial tells that it goes on: many calls may fail of one and the same cause.
+            self._is_trying = False
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        self._closed_again_s = now_s + self._pause_s
+            self._next_trial_s = now_s + self._pause_s

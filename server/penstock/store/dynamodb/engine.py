@@ -53,10 +53,13 @@ def pauses(most_s: float = 0.2) -> Iterator[float]:
 
 
 class Engine:
-    def __init__(self, client: Any, table: str, timer_s: Callable[[], float]) -> None:
+    def __init__(
+        self, client: Any, table: str, timer_s: Callable[[], float], call_s: float = CALL_S
+    ) -> None:
         self._client = client
         self._table = table
         self._timer_s = timer_s
+        self._call_s = call_s
         self._circuit = Circuit()
         self.tally = Tally()
 
@@ -86,13 +89,16 @@ class Engine:
         images: dict[Key, Image | None] = dict.fromkeys(keys)
         by_primary = {tuple(_values(primary_key(key))): key for key in keys}
         wanted: Any = [primary_key(key) for key in keys]
-        for pause_s, _ in zip(pauses(), range(TRIES), strict=False):
+        for pause_s, left in zip(pauses(), reversed(range(TRIES)), strict=False):
             answer = await self._call(
                 "batch_get_item",
                 RequestItems={self._table: {"Keys": wanted, "ConsistentRead": True}},
             )
             if isinstance(answer, Failure):
-                raise DynamoError(answer)
+                if answer.fault is not Fault.UNKNOWN or not left:
+                    raise DynamoError(answer)
+                await asyncio.sleep(pause_s)
+                continue
             for attributes in answer["Responses"].get(self._table, ()):
                 key = by_primary[tuple(_values(attributes))]
                 images[key] = parse_image(attributes)
@@ -126,25 +132,37 @@ class Engine:
             items.append({kind: write_parameters(write, self._table)})
         # The token makes it safe to ask again when no answer came: it happens once.
         request = {"TransactItems": items, "ClientRequestToken": uuid4().hex}
-        for pause_s, left in zip(pauses(), reversed(range(TRIES)), strict=False):
+        answer = await self._call("transact_write_items", **request)
+        if isinstance(answer, Failure) and answer.fault is Fault.UNKNOWN:
+            answer = await self._transact_again(request, answer)
+        if not isinstance(answer, Failure):
+            return Landed(None)
+        if answer.fault is Fault.CANCELLED:
+            return _read_reasons(writes, answer)
+        if answer.fault is Fault.CONFLICT:
+            return Conflict()
+        raise DynamoError(answer)
+
+    async def _transact_again(self, request: Mapping[str, Any], unanswered: Failure) -> Any:
+        """Ask again what got no answer. Only that it happened is certain, whatever else is said:
+        what was sent first may still be on its way."""
+        start_s = self._timer_s()
+        for pause_s, _ in zip(pauses(), range(TRIES - 1), strict=False):
+            await asyncio.sleep(pause_s)
+            # Its conditions go by the time at which it was made.
+            if self._timer_s() - start_s > self._call_s:
+                break
             answer = await self._call("transact_write_items", **request)
             if not isinstance(answer, Failure):
-                return Landed(None)
-            if answer.fault is Fault.CANCELLED:
-                return _read_reasons(writes, answer)
-            if answer.fault is Fault.CONFLICT:
-                return Conflict()
-            if answer.fault is not Fault.UNKNOWN or not left:
-                raise DynamoError(answer)
-            await asyncio.sleep(pause_s)
-        raise AssertionError  # pragma: no cover - the last try returns or raises
+                return answer
+        return unanswered
 
     async def _call(self, operation: str, **parameters: Any) -> Any:
         """The answer, or the Failure."""
         if not self._circuit.admits(self._timer_s()):
             return Failure(Fault.UNREACHABLE, "DynamoDB fails; not asked again for a moment", {})
         try:
-            async with asyncio.timeout(CALL_S):
+            async with asyncio.timeout(self._call_s):
                 answer = await getattr(self._client, operation)(**parameters)
         except Exception as exc:
             LOG.debug("%s failed", operation, exc_info=True)

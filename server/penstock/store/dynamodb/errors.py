@@ -13,6 +13,8 @@ from botocore.exceptions import (
     HTTPClientError,
     NoCredentialsError,
     PartialCredentialsError,
+    ProxyConnectionError,
+    SSLError,
 )
 
 from penstock.errors import StoreError
@@ -34,13 +36,14 @@ CODES: Final = {
     "ConditionalCheckFailedException": Fault.CONDITION,
     "TransactionCanceledException": Fault.CANCELLED,
     "TransactionConflictException": Fault.CONFLICT,
-    "TransactionInProgressException": Fault.CONFLICT,
     "ReplicatedWriteConflictException": Fault.CONFLICT,
     "ProvisionedThroughputExceededException": Fault.THROTTLED,
     "RequestLimitExceeded": Fault.THROTTLED,
     "ThrottlingException": Fault.THROTTLED,
     "Throttling": Fault.THROTTLED,
     "LimitExceededException": Fault.THROTTLED,
+    # The same transaction, sent before: it may yet happen.
+    "TransactionInProgressException": Fault.UNKNOWN,
     "InternalServerError": Fault.UNKNOWN,
     "InternalFailure": Fault.UNKNOWN,
     "ServiceUnavailable": Fault.UNKNOWN,
@@ -101,7 +104,7 @@ def explain(exc: Exception) -> Failure:
 
 
 def _never_sent(exc: Exception) -> bool:
-    if isinstance(exc, ConnectTimeoutError):
+    if isinstance(exc, ConnectTimeoutError | ProxyConnectionError | SSLError):
         return True
     # The SDK's error is the same for a connection that never stood and one that broke.
     return isinstance(exc, EndpointConnectionError) and isinstance(

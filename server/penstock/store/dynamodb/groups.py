@@ -74,16 +74,20 @@ class Group:
         self._shown: set[Key] = set()
         """Items that DynamoDB showed to this group."""
         self._lost = False
+        self.sent: Sequence[Ask] = ()
+        """Those whose takes are in the write that `next` asked for last."""
         self._round = _Round((), {}, 0)
 
     def next(self, now_ms: int) -> Step | None:
         """What to do now; None once all have their verdict."""
+        self.sent = ()
         while self._asks:
             self._round = _Round(self._chosen(), self._bases(now_ms), now_ms)
             unknown = [key for key in self._round.unknown if key not in self.hints]
             if unknown:
                 return Read(tuple(unknown))
             if self._round.changes:
+                self.sent = self._round.changing
                 return Send(tuple(self._write(change) for change in self._round.changes.values()))
             if unsure := self._answer_unchanged(now_ms):
                 return Read(unsure)
@@ -114,20 +118,20 @@ class Group:
             after = {write.key: image}
         else:
             after = {write.key: self._predict(write) for write in writes}
-        written = set(self._round.admitted)
+        written = set(self.sent)
         self.saw(after)
         again = _Round(self._round.asks, bases, now_ms, written)
         for ask in again.asks:
+            drafts = again.drafts[ask]
             if ask in written:
-                ask.verdict = Verdict(again.drafts[ask], admitted=True)
-            elif ask not in again.admitted and not self._untrusted(again.drafts[ask], now_ms):
-                ask.verdict = Verdict(again.drafts[ask], admitted=False)
+                ask.verdict = Verdict(drafts, admitted=True)
+            elif ask in again.changing:
+                continue  # not as it seemed: it has something to write, the next time
+            elif ask in again.admitted:
+                ask.verdict = Verdict(drafts, admitted=True)
+            elif not self._untrusted(drafts, now_ms):
+                ask.verdict = Verdict(drafts, admitted=False)
         self._forget_answered()
-
-    @property
-    def sent(self) -> Sequence[Ask]:
-        """Those whose takes are in the write that `next` asked for last."""
-        return self._round.admitted
 
     @property
     def keys(self) -> set[Key]:
@@ -209,6 +213,8 @@ class _Round:
         self.now_ms = now_ms
         self.drafts: dict[Ask, tuple[Draft, ...]] = {}
         self.admitted: list[Ask] = []
+        self.changing: list[Ask] = []
+        """Those of them who have something to write."""
         self.changes: dict[Key, Change] = {}
         self.unknown: set[Key] = set()
         """Items that must be seen before anything is written."""
@@ -221,9 +227,11 @@ class _Round:
             if ask.denies(drafts):
                 continue
             self.admitted.append(ask)
-            # Those not written are still drafted, for their verdict, but take nothing.
-            if written is None or ask in written:
-                self._apply(drafts, items)
+            if any(draft.left != draft.before for draft in drafts):
+                self.changing.append(ask)
+                # Those not written are drafted for their verdict, and take nothing.
+                if written is None or ask in written:
+                    self._apply(drafts, items)
 
     def _apply(self, drafts: Sequence[Draft], items: dict[Key, Item | None]) -> None:
         for draft in drafts:

@@ -83,8 +83,12 @@ class Lane:
             # Nothing is known of these items now.
             self._hints.forget(group.keys)
             for job in jobs:
-                if not job.answer.done():
-                    self._fail(job, exc, may_retry=exc.transient and job not in lost)
+                if job.answer.done():
+                    continue
+                if job in lost:
+                    job.answer.set_exception(exc)
+                else:
+                    self._fail(job, exc)
         except Exception as exc:
             LOG.exception("a fault of this server")
             for job in jobs:
@@ -114,8 +118,10 @@ class Lane:
                 group.lost(outcome.images)
         raise StoreError(f"too many writers on {min(group.keys)}: gave up after {ATTEMPTS} tries")
 
-    def _fail(self, job: Job, exc: StoreError, *, may_retry: bool) -> None:
-        if not job.must_land or not may_retry or self._timer_s() > job.asked_s + LANDS_WITHIN_S:
+    def _fail(self, job: Job, exc: StoreError) -> None:
+        """Fail a job of which nothing was written; one that must land gets another chance."""
+        is_late = self._timer_s() > job.asked_s + LANDS_WITHIN_S
+        if not job.must_land or not exc.transient or is_late:
             self._engine.tally.not_landed += job.must_land
             job.answer.set_exception(exc)
             return

@@ -41,11 +41,12 @@ class Location:
         return f"dynamodb://{self.table}?{query}" if query else f"dynamodb://{self.table}"
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Any]:
+    async def client(self, call_s: float = CALL_S) -> AsyncIterator[Any]:
         """The SDK's client. ConfigError if there is no region."""
         config = Config(
-            connect_timeout=CALL_S,
-            read_timeout=CALL_S,
+            # Shorter than the call, so that what was never sent is known as such.
+            connect_timeout=call_s / 2,
+            read_timeout=call_s,
             max_pool_connections=CONNECTIONS,
             # An ADD that is sent twice is added twice.
             retries={"total_max_attempts": 1},

@@ -84,12 +84,15 @@ async def undo(engine: Engine, draft: Draft, now_ms: int) -> Image | None:
     return await rewrite(engine, take.key, first, give_back)
 
 
-async def undo_for_sure(engine: Engine, draft: Draft, now_ms: int) -> Image | None:
+async def undo_for_sure(
+    engine: Engine, draft: Draft, now_ms: int, turn: asyncio.Lock
+) -> Image | None:
     """Undo, and try again while DynamoDB does not take it; count it if that is in vain."""
     pause = pauses(most_s=1.0)
     for left in reversed(range(UNDO_TRIES)):
         try:
-            return await undo(engine, draft, now_ms)
+            async with turn:
+                return await undo(engine, draft, now_ms)
         except StoreError as exc:
             # What may have happened must not happen twice.
             unknown = isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN

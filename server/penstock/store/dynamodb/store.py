@@ -13,7 +13,7 @@ from penstock.store.dynamodb.calls import Calls
 from penstock.store.dynamodb.engine import Engine
 from penstock.store.dynamodb.groups import Hint
 from penstock.store.dynamodb.hints import Hints
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.location import CALL_S, Location
 from penstock.store.dynamodb.rewrite import reset
 from penstock.store.dynamodb.table import check_table
 
@@ -27,11 +27,12 @@ class DynamoStore:
         location: Location,
         *,
         timer_s: Callable[[], float] = time.monotonic,
+        call_s: float = CALL_S,
         resources: AsyncExitStack | None = None,
     ) -> None:
         """`timer_s` tells how much time passes while a call is under way."""
         self._resources = resources or AsyncExitStack()
-        self._engine = Engine(client, location.table, timer_s)
+        self._engine = Engine(client, location.table, timer_s, call_s)
         self._hints = Hints()
         self._calls = Calls(self._engine, self._hints, location.cascade, timer_s)
         self.tally = self._engine.tally

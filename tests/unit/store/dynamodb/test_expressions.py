@@ -80,7 +80,7 @@ async def engine(dynamodb_url: str) -> AsyncIterator[Engine]:
     max_examples=150,
     deadline=None,
     phases=[Phase.reuse, Phase.generate],  # shrinking would take minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
 async def test_dynamodb_does_what_the_model_says(engine: Engine, data: st.DataObject) -> None:

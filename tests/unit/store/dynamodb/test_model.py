@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item, credit, settle
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Draw, Key, Take
+from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.engine import Landed
 from penstock.store.dynamodb.groups import Ask, Group, Hint, Read, Step
 from penstock.store.dynamodb.policy import make_policy
@@ -34,6 +34,7 @@ class Run:
     limits: tuple[Limit, ...]
     cascades: bool = False
     loses_answers: bool = False
+    refunds: bool = False
     now_ms: int = START
     table: Table = field(default_factory=Table)
     shadow: dict[Key, Item] = field(default_factory=dict)
@@ -46,15 +47,18 @@ class Run:
         return (CHILD, PARENT) if self.cascades else (CHILD,)
 
     def ask(self) -> Ask:
+        mode = Mode.REFUND if self.refunds and self.random.random() < 0.3 else Mode.TAKE
         amounts = [self.random.choice([1, 1, 2, 5]) for _ in self.limits]
-        draws = tuple(Draw(i, amount * MILLI) for i, amount in enumerate(amounts))
+        draws = tuple(Draw(i, amount * MILLI, mode) for i, amount in enumerate(amounts))
         if not self.cascades:
             return Ask((Take(CHILD, self.limits, draws),))
         return Ask((Take(CHILD, self.limits, draws, PARENT), Take(PARENT, self.limits, draws)))
 
     def note(self, ask: Ask, *, certain: bool) -> None:
         """Write down what has landed, in the record and in the shadow."""
-        amounts = tuple(draw.amount for draw in ask.takes[0].draws)
+        draws = ask.takes[0].draws
+        sign = -1 if draws[0].mode is Mode.REFUND else 1
+        amounts = tuple(sign * draw.amount for draw in draws)
         if certain:
             self.admitted.append((self.now_ms, amounts))
         else:
@@ -62,7 +66,7 @@ class Run:
         for key in self.levels():
             rf, balances, consumed = settle(self.shadow.get(key), self.limits, self.now_ms)
             buckets = [
-                Bucket(limit, balances[i] - amounts[i], consumed[i] + amounts[i])
+                Bucket(limit, min(balances[i] - amounts[i], limit.burst), consumed[i] + amounts[i])
                 for i, limit in enumerate(self.limits)
             ]
             self.shadow[key] = Item(rf, tuple(buckets))
@@ -165,13 +169,7 @@ def test_laws_hold_under_any_interleaving(
     """Laws 1, 2, 3 and 5, over every window of every run."""
     run = Run(Random(seed), limits, cascades, loses_answers)
     for _ in simulate(run, processes=5, steps=steps):
-        for key, image in run.table.images.items():
-            for i, bucket in enumerate(sorted_as(limits, image.item)):
-                assert bucket.tokens >= 0, "law 5: a take never makes a balance negative"
-                actual = bucket.balance(image.item.refilled_ms, run.now_ms)
-                _, expected, _ = settle(run.shadow[key], limits, run.now_ms)
-                # Law 3 below, law 1 above: what is there is what time and takes make it.
-                assert abs(actual - expected[i]) <= tolerance(run, limits[i])
+        check_balances(run)
     check_totals(run)
     for i, limit in enumerate(limits):
         check_windows(run, i, limit)
@@ -180,6 +178,16 @@ def test_laws_hold_under_any_interleaving(
 def sorted_as(limits: tuple[Limit, ...], item: Item) -> list[Bucket]:
     by_name = {bucket.limit.name: bucket for bucket in item.buckets}
     return [by_name[limit.name] for limit in limits]
+
+
+def check_balances(run: Run) -> None:
+    """Laws 5, 3 and 1: what is there is what time and takes make it, no more and no less."""
+    for key, image in run.table.images.items():
+        _, expected, _ = settle(run.shadow.get(key), run.limits, run.now_ms)
+        for i, bucket in enumerate(sorted_as(run.limits, image.item)):
+            assert 0 <= bucket.tokens <= bucket.limit.burst
+            actual = bucket.balance(image.item.refilled_ms, run.now_ms)
+            assert abs(actual - expected[i]) <= tolerance(run, bucket.limit)
 
 
 def check_totals(run: Run) -> None:
@@ -201,6 +209,18 @@ def check_windows(run: Run, i: int, limit: Limit) -> None:
             total += amounts[i]
             most = limit.burst + credit(limit, start_ms, now_ms)
             assert total <= most + tolerance(run, limit)
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=range(len(LIMITS)))
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(2, 300))
+def test_refunds_never_lift_a_bucket_above_its_burst(
+    limits: tuple[Limit, ...], seed: int, steps: int
+) -> None:
+    """Nor do they get lost, whoever else writes."""
+    run = Run(Random(seed), limits, refunds=True)
+    for _ in simulate(run, processes=5, steps=steps):
+        check_balances(run)
 
 
 def test_the_runs_admit_and_deny() -> None:

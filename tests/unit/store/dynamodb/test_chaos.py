@@ -1,0 +1,84 @@
+"""The laws while anything fails at any time: callers, faults and cancellations at random."""
+
+import asyncio
+from collections import Counter
+from random import Random
+
+import pytest
+from penstock.core.limits import MILLI, Limit
+from penstock.core.take import Take
+from penstock.errors import StoreError
+
+from tests.support.aws_proxy import Answer, Cancel, Cut, Delay, Fault, Lose, Refuse
+from tests.unit.store.dynamodb.scenes import CONFLICT, DAY, NOW, THROTTLED, TRANSACT, Scene, take
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BURST = 30
+NEVER_REFILLED = Limit("", BURST * MILLI, BURST * MILLI, 0, DAY)
+"""So that time, which must go on for the circuit, changes no balance."""
+
+FAULTS: list[Fault] = [
+    Refuse(),
+    Lose(),
+    Cut(),
+    Delay(0.005),
+    Answer(500, "InternalServerError"),
+    THROTTLED,
+    CONFLICT,
+    Cancel(("None", "TransactionConflict"), operation=TRANSACT),
+    Cancel(("ThrottlingError", "None"), operation=TRANSACT),
+]
+TARGETS = [("a",), ("b",), ("a", "b"), ("user", "project"), ("user", "project")]
+CALLS, AT_ONCE = 200, 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_nothing_is_admitted_off_the_record_whatever_fails(scene: Scene, seed: int) -> None:
+    """Each item has on record what was admitted, and at most what may have happened besides."""
+    rng = Random(seed)
+    admitted: Counter[str] = Counter()
+    doubtful: Counter[str] = Counter()
+
+    async def call(entities: tuple[str, ...]) -> None:
+        scene.clock.now_s += 0.5
+        try:
+            taken = await scene.store.take(_takes(scene, entities), NOW)
+        except (StoreError, asyncio.CancelledError):
+            doubtful.update(entities)
+        else:
+            if all(one.drawn[0].fits for one in taken):
+                admitted.update(entities)
+
+    async def call_or_leave(entities: tuple[str, ...]) -> None:
+        await asyncio.sleep(rng.choice([0, 0.005, 0.01]))
+        calling = asyncio.create_task(call(entities))
+        if rng.random() < 0.2:
+            await asyncio.sleep(rng.choice([0, 0.001, 0.005]))
+            calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+
+    for _ in range(CALLS // AT_ONCE):
+        scene.proxy.faults += rng.choices(FAULTS, k=rng.choice([0, 1, 2]))
+        await asyncio.gather(*map(call_or_leave, rng.choices(TARGETS, k=AT_ONCE)))
+    scene.proxy.faults.clear()
+    await scene.store.close()
+
+    consumed = {}
+    for entity in ("a", "b", "user", "project"):
+        item = await scene.other.read(scene.key(entity))
+        assert item is not None
+        (bucket,) = item.buckets
+        consumed[entity] = bucket.consumed // MILLI
+        assert bucket.tokens == bucket.limit.burst - bucket.consumed >= 0
+        kept = scene.store.tally.not_undone
+        assert admitted[entity] <= consumed[entity] <= admitted[entity] + doubtful[entity] + kept
+    assert consumed["user"] == consumed["project"]
+    assert admitted.total() > 0
+    assert doubtful.total() > 0
+
+
+def _takes(scene: Scene, entities: tuple[str, ...]) -> list[Take]:
+    if entities == ("user", "project"):
+        return scene.chain(*entities, limit=NEVER_REFILLED)
+    return [take(scene.key(entity), limit=NEVER_REFILLED) for entity in entities]
