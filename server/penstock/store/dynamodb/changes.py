@@ -34,10 +34,9 @@ class Change:
     def add(self, draft: Draft) -> None:
         """Add a take, decided on the balances that those before it leave."""
         take = draft.take
-        for draw, fits in zip(take.draws, draft.fits, strict=True):
+        for draw in take.draws:
             if draw.mode not in OWED:
                 self._draws_now = True
-                self.is_exact = self.is_exact or not fits
                 self._lower(draw.limit, draw.amount, keep=0)
         for draw in take.draws:
             burst = take.limits[draw.limit].burst
@@ -45,15 +44,18 @@ class Change:
                 self._lower(draw.limit, draw.amount, keep=-burst)
             elif draw.mode is Mode.REFUND:
                 self._raise(draw.limit, draw.amount, most=burst)
-        moved = [left - before for left, before in zip(draft.left, self._before, strict=True)]
-        if moved != self._moved:
-            self.is_exact, self._moved = True, moved
+        # What it comes to, also where an amount was cut.
+        self._moved = [left - start for left, start in zip(draft.left, self._before, strict=True)]
 
     def _lower(self, limit: int, amount: int, keep: int) -> None:
+        if self._before[limit] + self._moved[limit] - amount < keep:
+            self.is_exact = True
         self._floors[limit] = max(self._floors[limit], keep + amount - self._moved[limit])
         self._moved[limit] -= amount
 
     def _raise(self, limit: int, amount: int, most: int) -> None:
+        if self._before[limit] + self._moved[limit] + amount > most:
+            self.is_exact = True
         ceiling, bound = self._ceilings[limit], most - amount - self._moved[limit]
         self._ceilings[limit] = bound if ceiling is None else min(ceiling, bound)
         self._moved[limit] += amount

@@ -13,10 +13,15 @@ from penstock.core.bucket import Item
 from penstock.core.take import Draft, Key, Take, are_denied
 from penstock.store.dynamodb.changes import Change
 from penstock.store.dynamodb.images import Image
+from penstock.store.dynamodb.policy import make_policy
 from penstock.store.dynamodb.writes import Create, Write
 
 DENIES_MS: Final = 1_000
 """How long an image denies: a refused write costs as much as one that lands."""
+
+STRICT_AFTER: Final = 10
+"""Lost races. From then on, credit that a consume-only write may leave unsettled does not count: on
+an empty bucket that many servers ask for, it is all there is, and one of them gets it."""
 
 MAX_ITEMS: Final = 100
 """What DynamoDB takes in one transaction."""
@@ -73,7 +78,7 @@ class Group:
         self.hints = dict(hints)
         self._shown: set[Key] = set()
         """Items that DynamoDB showed to this group."""
-        self._lost = False
+        self._losses = 0
         self.sent: Sequence[Ask] = ()
         """Those whose takes are in the write that `next` asked for last."""
         self._round = _Round((), {}, 0)
@@ -106,7 +111,7 @@ class Group:
 
     def lost(self, images: Mapping[Key, Image | None]) -> None:
         """Go on from the images of writes whose condition failed."""
-        self._lost = True
+        self._losses += 1
         self.saw(images)
 
     def landed(self, writes: Sequence[Write], image: Image | None) -> None:
@@ -156,13 +161,15 @@ class Group:
             hint = self.hints.get(key)
             image = None if hint is None else hint.image
             bases[key] = None if image is None else image.live(now_ms)
+            if image is not None and self._losses >= STRICT_AFTER:
+                bases[key] = _without_fresh_credit(image, now_ms)
         return bases
 
     def _write(self, change: Change) -> Write:
         hint, now_ms = self.hints.get(change.key), self._round.now_ms
         if hint is None:
             return change.consume(now_ms, lost=False)
-        return change.write(hint.image, now_ms, lost=self._lost)
+        return change.write(hint.image, now_ms, lost=self._losses > 0)
 
     def _predict(self, write: Write) -> Image:
         if isinstance(write, Create):
@@ -196,6 +203,14 @@ class Group:
 
     def _forget_answered(self) -> None:
         self._asks = [ask for ask in self._asks if ask.verdict is None]
+
+
+def _without_fresh_credit(image: Image, now_ms: int) -> Item | None:
+    item = image.live(now_ms)
+    policy = make_policy(tuple(bucket.limit for bucket in image.item.buckets), image.parent)
+    if item is None or item.refilled_ms < now_ms - policy.tolerance_ms:
+        return item
+    return item._replace(refilled_ms=max(now_ms, item.refilled_ms))
 
 
 class _Round:

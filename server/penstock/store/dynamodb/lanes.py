@@ -99,7 +99,8 @@ class Lane:
 
     async def _decide(self, group: Group, jobs: Sequence[Job]) -> None:
         pause = pauses()
-        for _ in range(ATTEMPTS):
+        lost = 0
+        while lost < ATTEMPTS:
             group.drop(job for job in jobs if job.is_gone)
             step = group.next(self._now_ms(jobs))
             _release(jobs)
@@ -112,7 +113,9 @@ class Lane:
             if isinstance(outcome, Landed):
                 group.landed(step.writes, outcome.image)
                 _release(jobs)
-            elif isinstance(outcome, Conflict):
+                continue
+            lost += 1
+            if isinstance(outcome, Conflict):
                 await asyncio.sleep(next(pause))
             else:
                 group.lost(outcome.images)

@@ -14,7 +14,7 @@ class Tally:
     writes: Counter[tuple[Path, Outcome]] = field(default_factory=Counter)
     """Calls that write, by path and outcome. A transaction is one, whatever its size."""
     reads: int = 0
-    """Items read."""
+    """Items asked for: one that is not there is charged like one that is."""
     unknown: int = 0
     """Callers whose write may have landed or not: it is counted as consumed."""
     not_undone: int = 0

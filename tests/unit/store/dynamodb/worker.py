@@ -1,0 +1,138 @@
+"""A process with a store of its own, whose callers take from one table until they are denied.
+
+It reads a job as a line of JSON, does it, answers with a line of JSON, and reads the next.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.core.limits import MILLI, Limit
+from penstock.core.take import Draw, Key, Take
+from penstock.errors import StoreError
+from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.store import DynamoStore
+
+TOP = Key("project", "gpt-4")
+"""The one item that all processes take from."""
+
+MOST_MS = 12_000
+"""Whatever happens, callers go home then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    table: str
+    limit: list[Any]
+    begins_ms: int
+    """All processes begin together."""
+    seed: int
+    lasts_ms: int = 0
+    """So long at least: callers stay until it is over, and until each was denied once."""
+    children: int = 0
+    """Entities below the one item, each with plenty of its own."""
+    gives_up: float = 0.0
+    """The share of takes whose caller is gone after a moment."""
+    callers: int = 50
+
+
+@dataclass(slots=True)
+class Report:
+    admitted: int = 0
+    denied: int = 0
+    cancelled: int = 0
+    errors: list[str] = field(default_factory=list)
+    """Takes that may be on record or not, as those of cancelled callers."""
+    first_ms: int = 2**63
+    """When the first take was asked for."""
+    created_ms: int = 2**63
+    """When the first one was admitted."""
+    last_ms: int = 0
+    """When the last one was admitted."""
+
+
+def child(number: int) -> Key:
+    return Key(f"user{number}", TOP.resource)
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Callers:
+    def __init__(self, store: DynamoStore, job: Job) -> None:
+        self._store = store
+        self._job = job
+        self._random = random.Random(job.seed)
+        self.report = Report()
+
+    async def run(self) -> None:
+        await asyncio.sleep(max(self._job.begins_ms - now(), 0) / 1000)
+        await asyncio.gather(*[self._call(number) for number in range(self._job.callers)])
+
+    async def _call(self, number: int) -> None:
+        takes = self._takes(number)
+        begun_ms, denied = self._job.begins_ms, False
+        while now() < begun_ms + (self._job.lasts_ms if denied else MOST_MS):
+            admitted = await self._take(takes)
+            denied = denied or admitted is False
+            if not admitted:
+                await asyncio.sleep(self._random.uniform(0, 0.04))
+
+    def _takes(self, number: int) -> list[Take]:
+        draws = (Draw(0, MILLI),)
+        top = Take(TOP, (Limit(*self._job.limit),), draws)
+        if not self._job.children:
+            return [top]
+        key, plenty = child(number % self._job.children), Limit.per(1_000_000, 86_400_000)
+        return [Take(key, (plenty,), draws, TOP), top]
+
+    async def _take(self, takes: list[Take]) -> bool | None:
+        """Whether it was admitted; None if nobody knows."""
+        asked_ms, report = now(), self.report
+        report.first_ms = min(report.first_ms, asked_ms)
+        try:
+            async with asyncio.timeout(self._patience_s()):
+                taken = await self._store.take(takes, asked_ms)
+        except TimeoutError:
+            report.cancelled += 1
+            return None
+        except StoreError as exc:
+            report.errors.append(str(exc))
+            return None
+        if not all(one.drawn[0].fits for one in taken):
+            report.denied += 1
+            return False
+        report.admitted += 1
+        report.created_ms = min(report.created_ms, now())
+        report.last_ms = max(report.last_ms, now())
+        return True
+
+    def _patience_s(self) -> float | None:
+        gives_up = self._random.random() < self._job.gives_up
+        return self._random.uniform(0, 0.03) if gives_up else None
+
+
+async def main(endpoint: str) -> None:
+    async with Location("any", "eu-west-1", endpoint).client() as client:
+        say("ready")
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            job = Job(**json.loads(line))
+            store = DynamoStore(client, Location(job.table))
+            callers = Callers(store, job)
+            await callers.run()
+            await store.close()
+            say(json.dumps(asdict(callers.report)))
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
