@@ -23,6 +23,10 @@ class StoreError(PenstockError):
         self.transient = transient
 
 
+class PolicyError(PenstockError):
+    """A change of stored policy that can't be made: its message says why."""
+
+
 class RequestError(PenstockError):
     """The caller's request cannot be decided."""
 

@@ -13,10 +13,12 @@ from penstock.config.rules import LoadedRules, RulesSource
 from penstock.config.settings import Settings
 from penstock.config.watch import RulesWatcher
 from penstock.core.plan import Behaviour
+from penstock.errors import StoreError
 from penstock.service.headers import HeaderNames
 from penstock.service.limiter import Limiter, OnUnavailable, Options
+from penstock.service.policies import Policies
 from penstock.store.open import open_store
-from penstock.store.port import BucketStore
+from penstock.store.port import Store
 from penstock.transport.grpcio import GrpcServer, Listener
 from penstock.transport.rls import RateLimitService
 
@@ -59,10 +61,11 @@ def _load_rules(watcher: RulesWatcher, settings: Settings) -> LoadedRules | None
 
 
 class _Server:
-    def __init__(self, settings: Settings, watcher: RulesWatcher, store: BucketStore) -> None:
+    def __init__(self, settings: Settings, watcher: RulesWatcher, store: Store) -> None:
         self._settings = settings
         self._watcher = watcher
-        self._limiter = Limiter(store, _options(settings), clock_ms)
+        self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
+        self._limiter = Limiter(store, _options(settings), clock_ms, self._policies)
         self._grpc = GrpcServer(RateLimitService(self._limiter), _listener(settings))
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
 
@@ -76,6 +79,10 @@ class _Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, number)
+        try:
+            await self._policies.read_system()
+        except StoreError as exc:
+            LOG.warning("starting without a look at stored limits: %s", exc)
         address = await self._grpc.start()
         try:
             await self._announce()

@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 from penstock.store.dynamodb.location import Cascade
 from penstock.store.open import open_store
-from penstock.store.port import BucketStore
+from penstock.store.policy_port import PolicyStore
+from penstock.store.port import BucketStore, Store
 
 from tests.support.tables import new_table, open_on
 
@@ -57,3 +59,20 @@ async def sweeping_store(
     """A new, empty store of each kind that cleans up after itself."""
     async with STORES[request.param](tmp_path, request) as opened:
         yield opened
+
+
+POLICY_STORES = ("memory", "sqlite", "dynamodb")
+"""Those that keep policy."""
+
+
+@pytest.fixture(params=POLICY_STORES)
+async def full_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """A new, empty store of each kind that keeps policy, too."""
+    async with STORES[request.param](tmp_path, request) as opened:
+        yield cast("Store", opened)
+
+
+@pytest.fixture
+def policy_store(full_store: Store) -> PolicyStore:
+    """The policy of a new, empty store of each kind."""
+    return full_store.policy

@@ -154,6 +154,17 @@ async def test_a_reset_gives_the_burst_back(store: BucketStore) -> None:
     assert (await store.read(BOB) or Item(0, ())).buckets[0].consumed == 10 * MILLI
 
 
+async def test_a_reset_fills_up_to_the_limits_in_force(store: BucketStore) -> None:
+    """The item may not have heard of them yet: a limit was raised, one is new, one is gone."""
+    old = tuple(Limit.per(5, 60_000, name=name) for name in ("gone", "raised"))
+    new = (Limit.per(7, 60_000, name="new"), Limit.per(50, 60_000, name="raised"))
+    await store.take([Take(BOB, old, (Draw(0, MILLI), Draw(1, 2 * MILLI)))], NOW)
+    assert await store.reset(BOB, NOW, new)
+    item = await store.read(BOB)
+    assert item is not None
+    assert item.buckets == (Bucket(new[0], 7 * MILLI, 0), Bucket(new[1], 50 * MILLI, 2 * MILLI))
+
+
 @pytest.mark.parametrize(
     "name",
     ["", "-", ".", "a.b-c_d", "ttl", "rf", 'quo"te', "back\\slash", "ümläut", "🚰", "'; DROP"],

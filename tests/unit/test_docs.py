@@ -8,11 +8,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.cli import build_parser
+from penstock.cli import build_parser, main
+from penstock.config.entity_mappings import MAPPING_KEYS
+from penstock.config.policy_file import read_policy
+from penstock.config.problems import Problems
+from penstock.config.rates import MAX_LIMITS
+from penstock.config.rules import RulesSource
+from penstock.config.rules_file import read_rules_file
 from penstock.config.settings import DECLARED, read_settings
+from penstock.core.bucket import Bucket, Item
+from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, StoredLimits
+from penstock.core.limits import UINT32_MAX, Limit
+from penstock.core.take import Key
+from penstock.service.policies import KEPT
+from penstock.store.dynamodb.images import Image, write_record
+from penstock.store.dynamodb.policy_items import audit_item, entity_item, limits_item
+from penstock.store.dynamodb.table.schema import version_key
+from penstock.store.policy_laws import AUDIT_KEPT_MS
+from penstock.store.policy_port import AuditEvent
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+RULES, ENTITIES, DYNAMODB = (ROOT / f"docs/{name}.md" for name in ("rules", "entities", "dynamodb"))
+LLM_RULES = ROOT / "deploy/config/llm.yaml"
 MAX_LINES = 150
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -68,6 +86,37 @@ def dead_references(text: str, folder: Path) -> list[str]:
     return dead + [path for path in QUOTED_PATH.findall(text) if not (ROOT / path).exists()]
 
 
+def rows(page: Path, *header: str) -> Iterator[list[str]]:
+    """The cells of a table that begins with these columns."""
+    inside = False
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+        if not line.startswith("|"):
+            inside = False
+        elif inside and not line.startswith("|---"):
+            yield cells
+        elif tuple(cells[: len(header)]) == header:
+            inside = True
+
+
+def table(page: Path, first: str) -> dict[str, list[str]]:
+    """The first table whose first column is called so: of each row the cells, by the first."""
+    found: dict[str, list[str]] = {}
+    for name, *cells in rows(page, first):
+        found.setdefault(name, cells)
+    return found
+
+
+def shown_answers(text: str, groups: set[str]) -> Iterator[tuple[list[str], str]]:
+    """Commands of some groups, with the answers that the page shows."""
+    for language, body in FENCE.findall(text):
+        for block in re.split(r"^\$ ", body, flags=re.MULTILINE) if language == "console" else ():
+            line, _, answer = block.partition("\n")
+            words = shlex.split(line)
+            if words[:1] == ["penstock"] and words[1] in groups:
+                yield words[1:], answer
+
+
 def pages() -> list[Path]:
     return [README, *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("deploy/**/*.md"))]
 
@@ -95,12 +144,139 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
     assert dead_references(page.read_text(), page.parent) == []
 
 
-def test_the_commands_of_the_readme_can_be_typed() -> None:
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_can_be_typed(page: Path) -> None:
     """The real parser takes every one of them, and its settings can be read."""
-    commands = list(penstock_commands(readme()))
-    assert commands, "README.md shows no penstock command"
-    for command in commands:
+    for command in penstock_commands(page.read_text()):
         read_settings(build_parser().parse_args(command), {})
+
+
+def test_the_pages_that_should_show_commands_do() -> None:
+    """The test above would pass on pages without any."""
+    for page in (README, ENTITIES, DYNAMODB):
+        assert list(penstock_commands(page.read_text())), f"{page.name} shows no penstock command"
+
+
+def test_the_commands_on_stored_limits_answer_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that need no server, in the order of the page."""
+    monkeypatch.setenv("PENSTOCK_STORE", f"sqlite:///{tmp_path}/limits.db")
+    shown = list(shown_answers(ENTITIES.read_text(), {"limits", "entity"}))
+    assert len(shown) > 3
+    for command, answer in shown:
+        assert main(command) == 0
+        assert capsys.readouterr().out == answer
+
+
+def test_the_examples_of_stored_limits_can_be_read() -> None:
+    """The mapping as in its file, the policy by the reader of `penstock policy`."""
+    blocks = [body for language, body in FENCE.findall(ENTITIES.read_text()) if language == "yaml"]
+    mapping, policy = blocks
+    assert mapping == LLM_RULES.read_text()
+    assert RulesSource(LLM_RULES).load().warnings == ()
+    read = read_policy("policy.yaml", policy, {})
+    assert read.entities
+    assert SYSTEM in read.limits
+    in_brief = [body for _, body in FENCE.findall(RULES.read_text()) if "entities:" in body]
+    assert in_brief
+    problems = Problems()
+    for text in in_brief:
+        assert read_rules_file("rules.yaml", text, problems) is not None
+    assert problems.errors + problems.warnings == []
+
+
+def test_the_page_on_stored_limits_has_every_field() -> None:
+    """Of mappings, in a table of their own."""
+    assert set(table(ENTITIES, "field of `entities`")) == {f"`{key}`" for key in MAPPING_KEYS}
+
+
+def test_the_page_on_stored_limits_has_the_bounds_of_the_code() -> None:
+    """Each number stands in the table, or below it."""
+    bounds = table(ENTITIES, "what")
+    assert bounds["limits of a scope"] == [str(MAX_LIMITS)]
+    assert bounds["levels of a chain of parents, the entity included"] == [str(MAX_DEPTH)]
+    assert bounds["name of an entity or resource"][0].startswith(f"{MAX_NAME} characters")
+    assert bounds["a rate's tokens, and its burst"] == [f"{UINT32_MAX:,}"]
+    assert f"the last {KEPT:,} keys" in ENTITIES.read_text()
+    assert f"kept for {AUDIT_KEPT_MS // 86_400_000} days" in ENTITIES.read_text()
+
+
+# What docs/dynamodb.md says of permissions and items.
+
+
+def test_the_permissions_are_those_that_the_code_needs() -> None:
+    """Read from its source: no operation is called but by a literal name."""
+    sources = ROOT / "server/penstock/store/dynamodb"
+    server = operations(sources / "engine.py", sources / "table/calls.py")
+    # A transaction needs the rights of its parts.
+    policy = operations(*sources.glob("policy_*.py"))
+    shown = {
+        who: set(re.findall(r"`(\w+)`", cells[0])) for who, cells in table(DYNAMODB, "who").items()
+    }
+    assert shown["a server"] == server
+    assert shown["`penstock limits`, `entity`, `bucket`, `policy`, `audit`"] == server | policy
+    assert shown["`penstock table`"] == operations(*sources.glob("table/*.py"))
+
+
+def operations(*files: Path) -> set[str]:
+    """The operations of DynamoDB that source files call, by the names of their permissions."""
+    text = "\n".join(file.read_text() for file in files)
+    called = re.findall(r"call\([^\"()]*\"([a-z_]+)\"", text)
+    parts = re.findall(r"\"(Put|Update|Delete|ConditionCheck)\"", text)
+    names = {"".join(word.capitalize() for word in name.split("_")) for name in called}
+    return names - {"TransactWriteItems"} | {f"{part}Item" for part in parts}
+
+
+NAMES = {"entity": "user-123", "resource": "gpt-4", "parent": "project-1"}
+EVENT = AuditEvent("user-123", "entity.write", 0, "alice", None, None, None)
+LIMITS = StoredLimits((Limit.per(100, 60_000, name="rpm"),), 1)
+BUCKET = Image(Item(0, (Bucket(LIMITS.limits[0], 0, 0),)), 1, "", Key("project-1", "gpt-4"))
+ITEMS = {
+    "bucket": write_record(Key("user-123", "gpt-4"), BUCKET),
+    "entity": entity_item(Entity("user-123", "project-1"), 0),
+    "limits of an entity for a resource": limits_item(Scope("user-123", "gpt-4"), LIMITS),
+    "limits of an entity": limits_item(Scope("user-123"), LIMITS),
+    "limits of a resource": limits_item(Scope(None, "gpt-4"), LIMITS),
+    "limits of the system": limits_item(SYSTEM, LIMITS._replace(on_unavailable="deny")),
+    "audit event": audit_item(EVENT, "1"),
+    "version of the table": version_key(),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_the_keys_of_items_are_as_shown(name: str) -> None:
+    """Filled in for an example, those of the page are those of the code."""
+    partition, sort, indexes = table(DYNAMODB, "item")[name]
+    shown = {"PK": quoted(partition)[0], "SK": quoted(sort)[0]}
+    for index in filter(None, indexes.split("; ")):
+        shown[f"{index[:4]}PK"], shown[f"{index[:4]}SK"] = quoted(index)
+    keys = {key: value["S"] for key, value in ITEMS[name].items() if re.search("[PS]K$", key)}
+    assert shown == keys
+
+
+def test_the_attributes_of_items_are_as_shown() -> None:
+    """All of them, and no others."""
+    shown: dict[str, set[str]] = {}
+    for first, attributes, _ in rows(DYNAMODB, "item", "attribute"):
+        names = [name.replace("{limit}", "rpm") for name in re.findall(r"`([^`]+)`", attributes)]
+        # `_bx` is short for the one before it, with another end.
+        full = [names[0][:-3] + name if name.startswith("_") else name for name in names]
+        shown.setdefault(first, set()).update(full)
+    found: dict[str, set[str]] = {}
+    for name, item in ITEMS.items():
+        kept = {key for key in item if not re.search("[PS]K$", key)}
+        kind = "limits" if name.startswith("limits") else name
+        found.setdefault(kind, set()).update(kept)
+    found["limits"] -= {"entity_id", "resource"}
+    del found["version of the table"]
+    assert shown == found
+
+
+def quoted(cell: str) -> list[str]:
+    """What is in backticks, filled in."""
+    fill = {**NAMES, "subject": EVENT.subject, "event": "1"}
+    return [text.replace("⇥", "\t").format(**fill) for text in re.findall("`([^`]*)`", cell)]
 
 
 def test_the_changelog_has_this_version() -> None:

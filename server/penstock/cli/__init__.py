@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock import __version__
-from penstock.cli import check, config, serve, table
+from penstock.cli import audit, bucket, check, config, entity, limits, policy, serve, table
 from penstock.errors import PenstockError
 
 EXIT_ERROR: Final = 2
@@ -20,6 +20,11 @@ examples:
   penstock check --domain example --repeat 10 user=bob path=/search
   penstock config check rules/
   penstock table create --store 'dynamodb://penstock?region=eu-west-1'
+  penstock limits set --resource gpt-4 rpm=100/minute tpm=10000/minute,burst=15000
+  penstock entity create user-123 --parent project-1 --cascade
+  penstock bucket show user-123 gpt-4
+  penstock policy apply -f policy.yaml
+  penstock audit project-1
 """
 
 
@@ -32,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for group in (serve, check, config, table):
+    for group in (serve, check, config, table, limits, entity, bucket, policy, audit):
         group.add_commands(commands)
     return parser
 

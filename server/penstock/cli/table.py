@@ -6,9 +6,10 @@ import os
 import re
 import shutil
 import sys
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from penstock import __version__
+from penstock.cli.asking import agrees, check_somebody_is_there, is_terminal
 from penstock.config.settings import add_flags, read_settings
 from penstock.errors import ConfigError
 from penstock.store.open import open_table
@@ -106,31 +107,20 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _delete(arguments: argparse.Namespace) -> int:
     admin = open_table(read_settings(arguments, os.environ).store)
-    if not arguments.yes and not _is_terminal(sys.stdin):
-        raise ConfigError("nobody is there to be asked: give --yes to delete the table")
+    check_somebody_is_there(arguments.yes, "delete the table")
     with _Progress() as progress:
         report = asyncio.run(admin.find(progress))
     if not report.rows:
         print(f"{report.place}: not there")
         return 0
-    if not arguments.yes and not _agrees(report.place, admin.location.table):
+    warning = f"This deletes {report.place} with all that is in it, for ever."
+    if not arguments.yes and not agrees(warning, admin.location.table, "the table's name"):
         print(f"{report.place}: kept")
         return 1
     with _Progress() as progress:
         asyncio.run(admin.delete(progress))
     print(f"{report.place}: deleted")
     return 0
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    # Python has no stream where the shell closed it.
-    return stream is not None and stream.isatty()
-
-
-def _agrees(place: str, table: str) -> bool:
-    print(f"This deletes {place} with all that is in it, for ever.", file=sys.stderr)
-    print(f"Type the table's name, {table}, to go on: ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() == table
 
 
 def _capacity(read: str | None, write: str | None) -> tuple[int, int] | None:
@@ -148,7 +138,7 @@ class _Progress:
     """On a terminal, one line that is written over; elsewhere a line for each change of state."""
 
     def __init__(self) -> None:
-        self._is_terminal = _is_terminal(sys.stderr)
+        self._is_terminal = is_terminal(sys.stderr)
         self._shown = ""
 
     def __enter__(self) -> "_Progress":

@@ -4,12 +4,23 @@ from collections.abc import Iterator
 
 from penstock.config.durations import format_duration
 from penstock.core.limits import MILLI, Limit, Unit
+from penstock.core.mapping import HITS, EntityMapping
 from penstock.core.rules import Children, Node, Rule, Rules
 
 
 def rule_lines(rules: Rules) -> Iterator[str]:
     for _, domain in sorted(rules.items()):
         yield from _level_lines(domain.children)
+        for mapping in domain.mappings.by_keys.values():
+            yield f"{domain.name} [{', '.join(mapping.keys)}]: {_mapping_text(mapping)}"
+
+
+def _mapping_text(mapping: EntityMapping) -> str:
+    text = f"entity={mapping.entity.text} resource={mapping.resource.text}"
+    if mapping.consume is None:
+        return text
+    amounts = [f"{name}: {'hits' if n == HITS else n}" for name, n in mapping.consume]
+    return f"{text} consume={{{', '.join(amounts)}}}"
 
 
 def _level_lines(children: Children) -> Iterator[str]:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.config.entity_mappings import PlacedMapping, check_mappings
 from penstock.config.problems import Problem, Problems, RulesError
 from penstock.config.rules_file import Placed, RulesFile, check_duplicates, read_rules_file
+from penstock.core.mapping import Mappings
 from penstock.core.rules import Children, Domain, Rules
 
 Fingerprint = tuple[tuple[str, int, int, int], ...]
@@ -80,15 +82,22 @@ class RulesSource:
 
     def _assemble(self, files: list[RulesFile]) -> Rules:
         descriptors: dict[str, list[Placed]] = {}
+        mappings: dict[str, list[PlacedMapping]] = {}
         for file in files:
             if file.domain in descriptors and not self.merge_domains:
                 file.file.error(file.source, f"duplicate domain '{file.domain}' in config file")
                 continue
             descriptors.setdefault(file.domain, []).extend(file.descriptors)
+            mappings.setdefault(file.domain, []).extend(file.mappings)
         for name, level in descriptors.items():
             check_duplicates(level, f"{name}.")
+            check_mappings(mappings[name])
         return {
-            name: Domain(name, Children(placed.node for placed in level))
+            name: Domain(
+                name,
+                Children(placed.node for placed in level),
+                Mappings(name, {one.mapping.keys: one.mapping for one in mappings[name]}),
+            )
             for name, level in descriptors.items()
         }
 

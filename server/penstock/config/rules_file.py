@@ -7,12 +7,13 @@ from typing import Final
 import yaml
 
 from penstock.config import rule_limits
+from penstock.config.entity_mappings import MAPPING_KEYS, PlacedMapping, read_mappings
 from penstock.config.problems import Problems
 from penstock.config.rule_metadata import read_metadata
 from penstock.config.yaml_nodes import YamlFile, is_null, is_text
 from penstock.core.rules import Children, Node, Rule
 
-ROOT_KEYS: Final = frozenset({"domain", "descriptors"})
+ROOT_KEYS: Final = frozenset({"domain", "descriptors", "entities"})
 DESCRIPTOR_KEYS: Final = frozenset(
     {
         "key", "value", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
@@ -20,7 +21,11 @@ DESCRIPTOR_KEYS: Final = frozenset(
     }
 )  # fmt: skip
 REPLACES_KEYS: Final = frozenset({"name"})
-KNOWN_KEYS: Final = ROOT_KEYS | DESCRIPTOR_KEYS | rule_limits.LIMIT_KEYS | REPLACES_KEYS
+KNOWN_KEYS: Final = (
+    ROOT_KEYS | DESCRIPTOR_KEYS | rule_limits.LIMIT_KEYS | REPLACES_KEYS | MAPPING_KEYS
+)
+FREE_KEYS: Final = frozenset({"metadata", "keys", "consume"})
+"""What is below them is checked where it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Placed:
 class RulesFile:
     domain: str
     descriptors: Sequence[Placed]
+    mappings: Sequence[PlacedMapping]
     file: YamlFile
     source: yaml.Node
 
@@ -57,7 +63,9 @@ def read_rules_file(name: str, text: str, problems: Problems) -> RulesFile | Non
     if root is None or not domain:
         file.error(fields.get("domain", root), "config file cannot have empty domain")
         return None
-    return RulesFile(domain, _read_level(file, fields.get("descriptors"), f"{domain}."), file, root)
+    descriptors = _read_level(file, fields.get("descriptors"), f"{domain}.")
+    mappings = read_mappings(file, fields.get("entities"))
+    return RulesFile(domain, descriptors, mappings, file, root)
 
 
 def check_duplicates(level: Sequence[Placed], path: str) -> None:
@@ -86,7 +94,7 @@ def _check_keys(file: YamlFile, node: yaml.MappingNode, meant: frozenset[str]) -
             continue
         if key.value not in meant:
             file.warn(key, f"'{key.value}' means nothing here, and is ignored")
-        if key.value != "metadata":
+        if key.value not in FREE_KEYS:
             _check_value(file, value, _KEYS_BELOW.get(key.value, frozenset()))
 
 
@@ -108,6 +116,7 @@ _KEYS_BELOW: Final = {
     "rate_limit": rule_limits.LIMIT_KEYS,
     "rate_limits": rule_limits.LIMIT_KEYS,
     "replaces": REPLACES_KEYS,
+    "entities": MAPPING_KEYS,
 }
 
 

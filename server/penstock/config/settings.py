@@ -71,6 +71,12 @@ class Settings:
         False,
         "let denied requests use up tokens, as the reference does",
     )
+    policy_cache_ttl: int = _setting(
+        "PENSTOCK_POLICY_CACHE_TTL",
+        DURATION,
+        60_000,
+        "how long a change of stored limits may take to be in force",
+    )
     on_unavailable: str = _setting(
         "PENSTOCK_ON_UNAVAILABLE",
         UNAVAILABLE,

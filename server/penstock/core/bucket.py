@@ -78,12 +78,12 @@ class Item(NamedTuple):
             latest = max(latest, self.refilled_ms + wait)
         return latest
 
-    def reset(self, now_ms: int) -> "Item":
-        """Give every bucket its burst back. What was consumed stays on record."""
-        return Item(
-            max(self.refilled_ms, now_ms),
-            tuple(Bucket(b.limit, b.limit.burst, b.consumed) for b in self.buckets),
-        )
+    def reset(self, limits: tuple[Limit, ...], now_ms: int) -> "Item":
+        """Fill every bucket under these limits, or under its own. What was consumed stays."""
+        limits = limits or tuple([bucket.limit for bucket in self.buckets])
+        refilled_ms, _, consumed = settle(self, limits, now_ms)
+        full = [Bucket(limit, limit.burst, consumed[i]) for i, limit in enumerate(limits)]
+        return Item(refilled_ms, tuple(full))
 
 
 def settle(

@@ -7,7 +7,7 @@ import re
 from hashlib import sha256
 from typing import Final
 
-from penstock.core.rules import Entries
+from penstock.core.request import Entries
 from penstock.core.take import Key
 
 MAX_ENTITY: Final = 512

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import zip_longest
+from typing import Final, NamedTuple
 
 from penstock.core.bucket import wait_ms
 from penstock.core.decision import UNLIMITED, UNMATCHED, Decision, Status
+from penstock.core.entities import Chain, Level
 from penstock.core.keys import override_key, rule_key
 from penstock.core.limits import MILLI, UINT32_MAX, Limit
+from penstock.core.mapping import HITS, Target, built_in_target
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Domain, OnExceed, Rule
 from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken
@@ -22,16 +25,27 @@ class Behaviour:
     charge_denied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A descriptor that a rule limits: what it asks for, and which draws ask it."""
+_STORED: Final = Rule("", ())
+"""What a part has for its rule where stored limits decide."""
 
-    rule: Rule
-    limits: tuple[Limit, ...]
-    amount: int
-    quota: bool
+
+class Leg(NamedTuple):
+    """What a descriptor asks of one take: an amount of each limit, by draws that stand together."""
+
     take: int
     first_draw: int
+    limits: tuple[Limit, ...]
+    amounts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A descriptor that is limited: by a rule, or by what is stored for an entity."""
+
+    rule: Rule
+    legs: tuple[Leg, ...]
+    """One for a rule, one for each level of an entity's cascade."""
+    quota: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,44 +55,66 @@ class Plan:
     """One for each descriptor. A status stands where there is nothing to ask the store."""
     quota_passes: bool
     """Some descriptor counts as a quota that is never over."""
+    missing: tuple[str, ...] = ()
+    """Limits that were asked for, and that nobody has."""
 
 
-def make_plan(domain: Domain | None, request: Request, behaviour: Behaviour) -> Plan:
-    """Work out what to take from which items. Descriptors on one item share one take."""
+def find_targets(domain: Domain | None, request: Request) -> tuple[Target | None, ...]:
+    """Tell whose stored limits each descriptor takes from; None where rules decide."""
+    if domain is None:
+        return (None,) * len(request.descriptors)
+    return tuple([_find_target(domain, descriptor) for descriptor in request.descriptors])
+
+
+def _find_target(domain: Domain, descriptor: Descriptor) -> Target | None:
+    if descriptor.override is not None:
+        return None
+    target = domain.mappings.target(descriptor.entries)
+    # Rules that happen to have keys of these names go on working as they did elsewhere.
+    if target is None and domain.match(descriptor.entries) is None:
+        target = built_in_target(descriptor.entries)
+    return target
+
+
+class Stored(NamedTuple):
+    """A target, and the limits in force for it."""
+
+    target: Target
+    chain: Chain
+
+
+def make_plan(
+    domain: Domain | None,
+    request: Request,
+    behaviour: Behaviour,
+    stored: Sequence[Stored | None] = (),
+    rules_ms: int = 0,
+) -> Plan:
+    """Work out what to take from which items. Descriptors on one item share one take.
+
+    `stored` has what is stored for each descriptor, if it is for any; `rules_ms` is when the rules
+    were read.
+    """
     if domain is None:
         return Plan((), (UNMATCHED,) * len(request.descriptors), quota_passes=True)
-    found = [_find(domain, descriptor) for descriptor in request.descriptors]
+    stored = stored or (None,) * len(request.descriptors)
+    found = [
+        _find(domain, descriptor) if entity is None else None
+        for descriptor, entity in zip(request.descriptors, stored, strict=True)
+    ]
     replaced = frozenset[str]().union(*[match[0].replaces for match in found if match])
-    quota_passes = any(_passes_quota(match, replaced, behaviour) for match in found)
-
-    pending: dict[Key, _Pending] = {}
-    parts: list[Part | Status] = []
-    for number, (descriptor, match) in enumerate(zip(request.descriptors, found, strict=True)):
-        if match is None:
-            parts.append(UNMATCHED)
-            continue
-        rule, key = match
-        if key is None:
-            parts.append(UNLIMITED)
-            continue
-        limits = _drawn_limits(rule, replaced)
-        if not limits:
-            parts.append(UNMATCHED)
-            continue
-        hits = max(1, request.hits) if descriptor.hits is None else descriptor.hits
-        amount = hits * MILLI
-        quota = rule.quota_mode or behaviour.quota_mode
-        if rule.shadow_mode or behaviour.charge_denied or (quota and quota_passes):
-            denies = Denies.NEVER
+    quota_passes = any(
+        _passes_quota(match, replaced, behaviour)
+        for match, entity in zip(found, stored, strict=True)
+        if entity is None
+    )
+    planner = _Planner(request, behaviour, replaced, quota_passes, rules_ms)
+    for number, (match, entity) in enumerate(zip(found, stored, strict=True)):
+        if entity is not None:
+            planner.add_stored(number, entity)
         else:
-            denies = Denies.TOGETHER if quota else Denies.ALONE
-        take = pending.setdefault(key, _Pending(len(pending), rule.limits, []))
-        parts.append(Part(rule, limits, amount, quota, take.number, len(take.draws)))
-        for limit in limits:
-            mode = _mode(descriptor, hits, rule.on_exceed.get(limit.name), behaviour)
-            take.draws.append(Draw(rule.limits.index(limit), amount, mode, denies, number))
-    takes = [Take(key, take.limits, tuple(take.draws)) for key, take in pending.items()]
-    return Plan(tuple(takes), tuple(parts), quota_passes)
+            planner.add_rule(number, match)
+    return planner.plan()
 
 
 class _Pending(NamedTuple):
@@ -87,6 +123,124 @@ class _Pending(NamedTuple):
     number: int
     limits: tuple[Limit, ...]
     draws: list[Draw]
+    parent: Key | None
+    policy_ms: int
+    lasts: bool
+
+
+class _Planner:
+    """A plan while descriptors are added to it."""
+
+    def __init__(
+        self,
+        request: Request,
+        behaviour: Behaviour,
+        replaced: frozenset[str],
+        quota_passes: bool,
+        rules_ms: int,
+    ) -> None:
+        self._request = request
+        self._rules_ms = rules_ms
+        self._behaviour = behaviour
+        self._replaced = replaced
+        self._quota_passes = quota_passes
+        self._pending: dict[Key, _Pending] = {}
+        self._parts: list[Part | Status] = []
+        self._missing: list[str] = []
+
+    def plan(self) -> Plan:
+        takes = [
+            Take(key, take.limits, tuple(take.draws), take.parent, take.policy_ms, take.lasts)
+            for key, take in self._pending.items()
+        ]
+        missing = tuple(self._missing)
+        return Plan(tuple(takes), tuple(self._parts), self._quota_passes, missing)
+
+    def add_rule(self, number: int, match: tuple[Rule, Key | None] | None) -> None:
+        if match is None:
+            self._parts.append(UNMATCHED)
+            return
+        rule, key = match
+        if key is None:
+            self._parts.append(UNLIMITED)
+            return
+        limits = _drawn_limits(rule, self._replaced)
+        if not limits:
+            self._parts.append(UNMATCHED)
+            return
+        amounts = (self._hits(number) * MILLI,) * len(limits)
+        quota = rule.quota_mode or self._behaviour.quota_mode
+        self._open(key, rule.limits, None, self._rules_ms, lasts=False)
+        leg = self._draw(number, rule, key, limits, amounts)
+        self._parts.append(Part(rule, (leg,), quota))
+
+    def add_stored(self, number: int, stored: Stored) -> None:
+        """Draw from every level that has one of the limits asked for."""
+        target, chain = stored
+        names = {limit.name for level in chain for limit in level.limits}
+        if target.consume is not None and chain:
+            missing = [name for name, _ in target.consume if name not in names]
+            self._missing += [f"{target.entity}/{target.resource}/{name}" for name in missing]
+        drawn = [(level, asked) for level in chain if (asked := self._asked(number, target, level))]
+        above = [level.key for level, _ in drawn[1:]]
+        legs = []
+        for (level, asked), parent in zip_longest(drawn, above):
+            limits, amounts = zip(*asked, strict=True)
+            self._open(level.key, level.limits, parent, level.read_ms, lasts=level.is_own)
+            leg = self._draw(number, _STORED, level.key, limits, amounts)
+            legs.append(leg._replace(limits=level.shown(limits)))
+        quota = self._behaviour.quota_mode
+        self._parts.append(Part(_STORED, tuple(legs), quota) if legs else UNMATCHED)
+
+    def _asked(self, number: int, target: Target, level: Level) -> list[tuple[Limit, int]]:
+        hits = self._hits(number)
+        if target.consume is None:
+            return [(limit, hits * MILLI) for limit in level.limits]
+        wanted = dict(target.consume)
+        return [
+            (limit, (hits if wanted[limit.name] == HITS else wanted[limit.name]) * MILLI)
+            for limit in level.limits
+            if limit.name in wanted
+        ]
+
+    def _hits(self, number: int) -> int:
+        hits = self._request.descriptors[number].hits
+        return max(1, self._request.hits) if hits is None else hits
+
+    def _draw(
+        self,
+        number: int,
+        rule: Rule,
+        key: Key,
+        limits: tuple[Limit, ...],
+        amounts: tuple[int, ...],
+    ) -> Leg:
+        descriptor, behaviour = self._request.descriptors[number], self._behaviour
+        quota = rule.quota_mode or behaviour.quota_mode
+        if rule.shadow_mode or behaviour.charge_denied or (quota and self._quota_passes):
+            denies = Denies.NEVER
+        else:
+            denies = Denies.TOGETHER if quota else Denies.ALONE
+        take = self._pending[key]
+        leg = Leg(take.number, len(take.draws), limits, amounts)
+        for limit, amount in zip(limits, amounts, strict=True):
+            mode = _mode(descriptor, amount, rule.on_exceed.get(limit.name), behaviour)
+            take.draws.append(Draw(take.limits.index(limit), amount, mode, denies, number))
+        return leg
+
+    def _open(
+        self,
+        key: Key,
+        limits: tuple[Limit, ...],
+        parent: Key | None,
+        policy_ms: int,
+        *,
+        lasts: bool,
+    ) -> None:
+        """Begin the take of an item, unless a descriptor before has."""
+        if key not in self._pending:
+            number = len(self._pending)
+            self._pending[key] = _Pending(number, limits, [], parent, policy_ms, lasts)
 
 
 def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int) -> Decision:
@@ -97,7 +251,7 @@ def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int
         if isinstance(part, Status):
             statuses.append(part)
             continue
-        status = _status(part, taken[part.take].drawn, now_ms)
+        status = _status(part, taken, now_ms)
         statuses.append(status)
         if not part.quota:
             denied = denied or status.over
@@ -143,44 +297,48 @@ def _drawn_limits(rule: Rule, replaced: frozenset[str]) -> tuple[Limit, ...]:
 
 
 def _mode(
-    descriptor: Descriptor, hits: int, on_exceed: OnExceed | None, behaviour: Behaviour
+    descriptor: Descriptor, amount: int, on_exceed: OnExceed | None, behaviour: Behaviour
 ) -> Mode:
     if descriptor.refund:
         return Mode.REFUND
     # A descriptor that brings its own amount is a report of what was used: Envoy sends the token
     # counts of a finished stream so, and ignores the verdict.
-    reports = descriptor.hits is not None if on_exceed is None else on_exceed is OnExceed.DEBT
-    if reports and hits > 0:
+    reports = bool(descriptor.hits) if on_exceed is None else on_exceed is OnExceed.DEBT
+    if reports and amount > 0:
         return Mode.CHARGE
     return Mode.DRAIN if behaviour.charge_denied else Mode.TAKE
 
 
-def _status(part: Part, drawn: Sequence[Drawn], now_ms: int) -> Status:
-    limits = part.limits
-    if len(limits) == 1:
-        limit, (fits, balance) = limits[0], drawn[part.first_draw]
+def _status(part: Part, taken: Sequence[Taken], now_ms: int) -> Status:
+    legs = part.legs
+    if len(legs) == 1 and len(legs[0].limits) == 1:
+        take, first, (limit,), (amount,) = legs[0]
+        fits, balance = taken[take].drawn[first]
     else:
-        mine = drawn[part.first_draw : part.first_draw + len(limits)]
-        limit, (fits, balance) = min(
-            zip(limits, mine, strict=True),
-            key=lambda pair: _urgency(part, pair[0], pair[1], now_ms),
+        asked = [
+            (limit, amount, taken[leg.take].drawn[leg.first_draw + i])
+            for leg in legs
+            for i, (limit, amount) in enumerate(zip(leg.limits, leg.amounts, strict=True))
+        ]
+        limit, amount, (fits, balance) = min(
+            asked, key=lambda one: _urgency(one[0], one[1], one[2], now_ms)
         )
     if not fits:
-        wait = _wait_ms(part, limit, balance, now_ms)
+        wait = _wait_ms(limit, amount, balance, now_ms)
         return Status(not part.rule.shadow_mode, limit, 0, -(-wait // 1000))
     remaining = balance // MILLI if balance > 0 else 0
     until_full = wait_ms(limit, balance, limit.burst, now_ms) or 0
     return Status(False, limit, min(remaining, UINT32_MAX), -(-until_full // 1000))
 
 
-def _urgency(part: Part, limit: Limit, drawn: Drawn, now_ms: int) -> tuple[bool, float]:
+def _urgency(limit: Limit, amount: int, drawn: Drawn, now_ms: int) -> tuple[bool, float]:
     """Order what to report: the refused limit that takes longest, else the least share left."""
     if not drawn.fits:
-        return False, -_wait_ms(part, limit, drawn.balance, now_ms)
+        return False, -_wait_ms(limit, amount, drawn.balance, now_ms)
     return True, drawn.balance / limit.burst if limit.burst else 0.0
 
 
-def _wait_ms(part: Part, limit: Limit, balance: int, now_ms: int) -> int:
-    wait = wait_ms(limit, balance, part.amount, now_ms)
+def _wait_ms(limit: Limit, amount: int, balance: int, now_ms: int) -> int:
+    wait = wait_ms(limit, balance, amount, now_ms)
     # What never fits waits a period, so that nobody is told to try again at once.
     return limit.period_ms if wait is None else wait

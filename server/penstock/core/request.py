@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from penstock.core.limits import Unit
 
+Entries = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -15,7 +17,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    entries: tuple[tuple[str, str], ...]
+    entries: Entries
     hits: int | None = None
     """The descriptor's own amount, which goes before the request's."""
     refund: bool = False

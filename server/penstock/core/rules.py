@@ -10,9 +10,9 @@ from enum import Enum
 from typing import Any
 
 from penstock.core.limits import Limit
+from penstock.core.mapping import Mappings
+from penstock.core.request import Entries
 from penstock.core.wildcards import Wildcards
-
-Entries = tuple[tuple[str, str], ...]
 
 
 class OnExceed(Enum):
@@ -93,6 +93,8 @@ class Children:
 class Domain:
     name: str
     children: Children
+    mappings: Mappings = field(default_factory=Mappings)
+    """Descriptors that stand for stored entities."""
 
     def match(self, entries: Entries) -> tuple[Rule, Entries] | None:
         """Find the rule for a descriptor, and the entries that it is counted under."""

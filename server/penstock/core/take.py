@@ -70,6 +70,10 @@ class Take:
     draws: tuple[Draw, ...]
     parent: Key | None = None
     """The item above this one, where an entity cascades: its take is in the same call."""
+    policy_ms: int = 0
+    """When the limits were read: of two servers that differ, the one that read later is right."""
+    lasts: bool = False
+    """The entity has limits of its own, so its item is none of those that clients make up."""
     must_land: bool = field(init=False)
     """It has charges or refunds."""
     is_plain: bool = field(init=False)

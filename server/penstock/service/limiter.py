@@ -4,16 +4,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from operator import is_
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from penstock.core.decision import UNMATCHED, Decision, Status
-from penstock.core.plan import Behaviour, Plan, decide, make_plan
+from penstock.core.entities import Chain
+from penstock.core.mapping import Target
+from penstock.core.plan import Behaviour, Plan, Stored, decide, find_targets, make_plan
 from penstock.core.request import Request
-from penstock.core.rules import Rules
-from penstock.core.take import Take, Taken
+from penstock.core.rules import Domain, Rules
+from penstock.core.take import Key, Taken
 from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.service.headers import HeaderNames, Headers, limit_headers
 from penstock.service.metadata import dynamic_metadata
+from penstock.service.policies import Policies
 from penstock.store.port import BucketStore
 
 LOG: Final = logging.getLogger(__name__)
@@ -23,6 +27,12 @@ MAX_DESCRIPTORS: Final = 1_000
 
 STORE_SHARE: Final = 0.9
 """Of the caller's time, for the store: the rest is for the answer that it took too long."""
+
+MAX_WARNED: Final = 1_000
+"""Missing limits to tell of: clients may choose the names."""
+
+NOTHING_YET: Final = Plan((), (), quota_passes=False)
+"""The plan of a request before its limits were looked up."""
 
 OnUnavailable = Literal["error", "allow", "deny"]
 
@@ -41,20 +51,37 @@ class Answer(NamedTuple):
     metadata: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
     """A request, and what to take for it. Good for any number of calls under the same rules."""
 
     request: Request
     plan: Plan
+    domain: Domain | None = None
+    targets: tuple[Target | None, ...] = ()
+    """Whose stored limits the descriptors take from; empty if it is all a matter of rules."""
+    keys: tuple[Key, ...] = ()
+    chains: Sequence[Chain] = ()
+    """What the plan was made of, which is made anew when these change."""
 
 
 class Limiter:
-    def __init__(self, store: BucketStore, options: Options, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: BucketStore,
+        options: Options,
+        clock_ms: Callable[[], int],
+        policies: Policies | None = None,
+    ) -> None:
         self._store = store
         self._options = options
+        self._policies = policies
         self._clock_ms = clock_ms
         self._rules: Rules | None = None
+        self._rules_ms = 0
+        self._warned: set[str] = set()
+        self.missing_limits = 0
+        """Amounts that were asked of limits which nobody has."""
         self.generation = 0
         """Counts the rules that were in use: what was prepared under others is void."""
 
@@ -65,6 +92,7 @@ class Limiter:
     def use(self, rules: Rules) -> None:
         """Decide by these rules from now on. Buckets follow with their next take."""
         self._rules = rules
+        self._rules_ms = self._clock_ms()
         self.generation += 1
 
     def prepare(self, request: Request) -> Prepared:
@@ -83,22 +111,31 @@ class Limiter:
         if self._rules is None:
             raise RequestError("no rate limit configuration loaded")
         domain = self._rules.get(request.domain)
-        return Prepared(request, make_plan(domain, request, self._options.behaviour))
+        targets = find_targets(domain, request) if self._policies is not None else ()
+        if not any(targets):
+            plan = make_plan(domain, request, self._options.behaviour, rules_ms=self._rules_ms)
+            return Prepared(request, plan)
+        keys = [Key(target.entity, target.resource) for target in targets if target is not None]
+        return Prepared(request, NOTHING_YET, domain, targets, tuple(dict.fromkeys(keys)))
 
     async def answer(self, prepared: Prepared, timeout_s: float | None = None) -> Answer:
         """Decide. StoreError if the store can't do its part, unless the options say what then.
 
         `timeout_s` is how long the caller waits.
         """
-        options, plan = self._options, prepared.plan
-        now_ms = self._clock_ms()
+        options = self._options
         try:
-            taken = await self._take(plan.takes, now_ms, timeout_s)
+            if timeout_s is None:
+                plan, taken, now_ms = await self._take(prepared)
+            else:
+                async with asyncio.timeout(timeout_s * STORE_SHARE):
+                    plan, taken, now_ms = await self._take(prepared)
+        except TimeoutError as exc:
+            late = StoreError("the store did not answer before the caller's deadline")
+            late.__cause__ = exc
+            return self._answer_blindly(prepared.request, late)
         except StoreError as exc:
-            if options.on_unavailable == "error":
-                raise
-            LOG.warning("answering %s without the store: %s", options.on_unavailable, exc)
-            return Answer(_blind_decision(prepared.request, deny=options.on_unavailable == "deny"))
+            return self._answer_blindly(prepared.request, exc)
         decision = decide(plan, taken, options.behaviour, now_ms)
         headers = () if options.headers is None else limit_headers(decision, options.headers)
         metadata = None
@@ -106,18 +143,53 @@ class Limiter:
             metadata = dynamic_metadata(prepared.request, plan, decision)
         return Answer(decision, headers, metadata)
 
-    async def _take(
-        self, takes: Sequence[Take], now_ms: int, timeout_s: float | None
-    ) -> Sequence[Taken]:
-        if not takes:
-            return ()
-        if timeout_s is None:
-            return await self._store.take(takes, now_ms)
-        try:
-            async with asyncio.timeout(timeout_s * STORE_SHARE):
-                return await self._store.take(takes, now_ms)
-        except TimeoutError as exc:
-            raise StoreError("the store did not answer before the caller's deadline") from exc
+    async def _take(self, prepared: Prepared) -> tuple[Plan, Sequence[Taken], int]:
+        plan = await self._plan(prepared) if prepared.targets else prepared.plan
+        now_ms = self._clock_ms()
+        taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
+        return plan, taken, now_ms
+
+    async def _plan(self, prepared: Prepared) -> Plan:
+        """Make the plan by the limits in force, unless it is made already."""
+        policies, keys = cast("Policies", self._policies), prepared.keys
+        chains = policies.known(keys)
+        if chains is None:
+            chains = await policies.read(keys)
+        is_same = len(chains) == len(prepared.chains) and all(map(is_, chains, prepared.chains))
+        if not is_same or prepared.plan is NOTHING_YET:
+            chain_of = dict(zip(keys, chains, strict=True))
+            stored = [
+                None if target is None else Stored(target, chain_of[Key(*target[:2])])
+                for target in prepared.targets
+            ]
+            prepared.plan = make_plan(
+                prepared.domain,
+                prepared.request,
+                self._options.behaviour,
+                stored,
+                self._rules_ms,
+            )
+            prepared.chains = chains
+        for missing in prepared.plan.missing:
+            self._warn_once(missing)
+        return prepared.plan
+
+    def _warn_once(self, missing: str) -> None:
+        """An amount for a limit that nobody has is no reason to refuse, nor to keep quiet."""
+        self.missing_limits += 1
+        if len(self._warned) < MAX_WARNED and missing not in self._warned:
+            self._warned.add(missing)
+            LOG.warning("there is no limit %s: what was asked of it is not counted", missing)
+
+    def _answer_blindly(self, request: Request, error: StoreError) -> Answer:
+        """Answer as configured for times when the store fails: by the flag, or what is stored."""
+        choice = self._options.on_unavailable
+        if choice == "error" and self._policies is not None:
+            choice = cast("OnUnavailable", self._policies.on_unavailable or "error")
+        if choice == "error":
+            raise error
+        LOG.warning("answering %s without the store: %s", choice, error)
+        return Answer(_blind_decision(request, deny=choice == "deny"))
 
 
 def _blind_decision(request: Request, *, deny: bool) -> Decision:

@@ -5,7 +5,10 @@ from itertools import islice
 from typing import Final
 
 from penstock.core.bucket import Item
+from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken, take_all
+from penstock.store.memory_policy import MemoryPolicy
+from penstock.store.policy_port import PolicyStore
 
 SWEEP_EVERY: Final = 64
 """Takes. Two items are looked at for each, so that sweeping outruns what takes can add."""
@@ -16,6 +19,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._items: dict[Key, Item] = {}
+        self.policy: PolicyStore = MemoryPolicy(self._items)
         self._unswept: Iterator[Key] = iter(())
         self._takes = 0
 
@@ -32,10 +36,10 @@ class MemoryStore:
     async def read(self, key: Key) -> Item | None:
         return self._items.get(key)
 
-    async def reset(self, key: Key, now_ms: int) -> bool:
+    async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
         item = self._items.get(key)
         if item is not None:
-            self._items[key] = item.reset(now_ms)
+            self._items[key] = item.reset(limits, now_ms)
         return item is not None
 
     async def close(self) -> None:

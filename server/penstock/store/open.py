@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from penstock.errors import ConfigError
 from penstock.store.memory import MemoryStore
-from penstock.store.port import BucketStore
+from penstock.store.port import Store
 from penstock.store.sqlite import SqliteStore
 from penstock.store.sqlite.schema import Synchronous
 
@@ -18,7 +18,7 @@ FORMS: Final = (
 )
 
 
-async def open_store(url: str) -> BucketStore:
+async def open_store(url: str) -> Store:
     """Open a store, or say what is wrong with the URL or with what it names."""
     try:
         parts = urlsplit(url)

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.core.bucket import Item
+from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken
+from penstock.store.policy_port import PolicyStore
 
 
 class BucketStore(Protocol):
@@ -22,10 +24,20 @@ class BucketStore(Protocol):
         """Look at an item as it was last written."""
         ...
 
-    async def reset(self, key: Key, now_ms: int) -> bool:
-        """Give every bucket of an item its burst back; False if there is no such item."""
+    async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
+        """Give every bucket of an item its burst back; False if there is no such item.
+
+        `limits` are those in force, if they are known: the item may have older ones.
+        """
         ...
 
     async def close(self) -> None:
         """Finish what was begun, and let go."""
         ...
+
+
+class Store(BucketStore, Protocol):
+    """Both ports: one file, or one table, serves both."""
+
+    @property
+    def policy(self) -> PolicyStore: ...

@@ -139,7 +139,7 @@ def test_a_reset_gives_the_burst_back_and_keeps_the_record() -> None:
     """What was consumed stays on record; the timestamp does not go back."""
     limit = Limit.per(5, 1_000, burst=8)
     item = Item(EPOCH_MS, (Bucket(limit, -3, 42),))
-    assert item.reset(EPOCH_MS - 5) == Item(EPOCH_MS, (Bucket(limit, 8 * MILLI, 42),))
+    assert item.reset((), EPOCH_MS - 5) == Item(EPOCH_MS, (Bucket(limit, 8 * MILLI, 42),))
 
 
 @pytest.mark.parametrize(("unit", "period_ms"), [(u, u.value) for u in Unit if u.value])

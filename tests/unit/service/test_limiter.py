@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from penstock.core.bucket import Item
 from penstock.core.decision import Decision, Status
+from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
@@ -13,7 +14,9 @@ from penstock.core.take import Key, Take, Taken
 from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.service.headers import HeaderNames, limit_headers
 from penstock.service.limiter import MAX_DESCRIPTORS, Answer, Limiter, OnUnavailable, Options
+from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
+from penstock.store.policy_port import Change
 from penstock.store.port import BucketStore
 
 NOW = 1_794_792_780_000
@@ -229,3 +232,89 @@ async def test_dynamic_metadata_describes_the_request_and_what_passed() -> None:
         ],
         "metadata": {"tier": "a", "m": {"x": 1, "y": 3}},
     }
+
+
+# Stored limits.
+
+BOB = (("entity", "bob"), ("resource", "gpt-4"))
+BY = Change("test", NOW)
+
+
+async def stored(
+    options: Options | None = None, store: MemoryStore | None = None
+) -> tuple[Limiter, MemoryStore]:
+    """A limiter with limits for Bob, who cascades to a project."""
+    store = store or MemoryStore()
+    await store.policy.write_entity(Entity("project"), BY)
+    await store.policy.write_entity(Entity("bob", "project", cascade=True), BY)
+    for entity, tokens in (("bob", 3), ("project", 5)):
+        limits = (Limit.per(tokens, 60_000, name="rpm"),)
+        await store.policy.write_limits(Scope(entity), StoredLimits(limits, 0), BY)
+    policies = Policies(store.policy, 60_000, lambda: NOW)
+    made = Limiter(store, options or Options(), lambda: NOW, policies)
+    made.use(rules())
+    return made, store
+
+
+async def take_for(asked: Limiter, *entries: tuple[tuple[str, str], ...]) -> Decision:
+    request = Request("d", tuple(Descriptor(one) for one in entries))
+    return (await asked.answer(asked.prepare(request))).decision
+
+
+async def test_stored_limits_of_every_level_are_enforced() -> None:
+    """The child has three, and with its sibling's the parent's five are gone."""
+    asked, store = await stored()
+    prepared = asked.prepare(Request("d", (Descriptor(BOB),)))
+    over = [(await asked.answer(prepared)).decision.over for _ in range(4)]
+    assert over == [False, False, False, True]
+    await store.policy.write_entity(Entity("eve", "project", cascade=True), BY)
+    eve = (("entity", "eve"), ("resource", "gpt-4"))
+    assert [(await take_for(asked, eve)).over for _ in range(3)] == [False, False, True]
+    (status,) = (await take_for(asked, eve)).statuses
+    assert status.limit is not None
+    assert status.limit.name == "project/gpt-4/rpm"
+
+
+async def test_rules_and_stored_limits_share_a_request() -> None:
+    """All of it, or none."""
+    asked, store = await stored()
+    asked.use(rules(tokens=2))
+    decisions = [await take_for(asked, BOB, (("user", "v"),)) for _ in range(3)]
+    assert [decision.over for decision in decisions] == [False, False, True]
+    assert [status.over for status in decisions[2].statuses] == [False, True]
+    item = await store.read(Key("bob", "gpt-4"))
+    assert item is not None
+    assert item.buckets[0].consumed == 2_000
+
+
+async def test_an_entity_without_limits_anywhere_passes() -> None:
+    """With no limit in its status."""
+    asked, _ = await stored()
+    nobody = (("entity", "nobody"), ("resource", "gpt-4"))
+    assert await take_for(asked, nobody) == Decision(False, (Status(),))
+
+
+async def test_a_missing_limit_is_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It is never silently dropped, nor a reason to refuse."""
+    asked, _ = await stored()
+    prepared = asked.prepare(Request("d", (Descriptor((*BOB, ("limit", "typo"))),)))
+    for _ in range(3):
+        assert not (await asked.answer(prepared)).decision.over
+    assert asked.missing_limits == 3
+    assert [r.getMessage() for r in caplog.records] == [
+        "there is no limit bob/gpt-4/typo: what was asked of it is not counted"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "kept", "over"), [("error", "deny", True), ("allow", "deny", False)]
+)
+async def test_the_stored_answer_for_outages_holds_unless_a_flag_says_otherwise(
+    flag: OnUnavailable, kept: str, over: bool
+) -> None:
+    """Also for failures of the buckets' writes."""
+    broken = BrokenStore()
+    asked, _ = await stored(Options(on_unavailable=flag), broken)
+    await broken.policy.write_limits(SYSTEM, StoredLimits((), 0, kept), BY)
+    assert (await take_for(asked, BOB)).over is over
+    assert (await take_for(asked, (("user", "v"),))).over is over

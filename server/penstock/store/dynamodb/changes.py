@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from penstock.core.bucket import Bucket, Item, credit, settle
 from penstock.core.take import OWED, Draft, Key, Mode
 from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import Policy, policy_of
+from penstock.store.dynamodb.policy import Policy
 from penstock.store.dynamodb.writes import Consume, Create, Move, Path, Settle, Write
 
 
@@ -16,10 +16,13 @@ class Change:
     with bounds on the balance: as long as they hold, every decision comes out the same.
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft, policy: Policy) -> None:
+        """`policy` is what the item is to be under: the take's, or its own if that is newer."""
         limits = draft.take.limits
         self.key = draft.take.key
-        self.policy = policy_of(draft.take)
+        self.policy = policy
+        self._policy_ms = draft.take.policy_ms
+        self._index = {limit.name: i for i, limit in enumerate(limits)}
         self.is_exact = False
         """No bounds will do, the balance must be what was seen: an amount was cut to what there
         was, or refused while others went through."""
@@ -63,9 +66,10 @@ class Change:
     def consume(self, now_ms: int, *, lost: bool) -> Consume:
         """The write that needs no image."""
         path = Path.RETRY if lost else Path.SPECULATIVE
+        moved, floors, ceilings = self._by_policy()
         moves = [
-            Move(limit.name, moved, -moved, self._floors[i], self._ceilings[i])
-            for i, (limit, moved) in enumerate(zip(self.policy.limits, self._moved, strict=True))
+            Move(limit.name, moved[i], -moved[i], floors[i], ceilings[i])
+            for i, limit in enumerate(self.policy.limits)
         ]
         return Consume(
             path if self._draws_now else Path.ADJUST,
@@ -87,17 +91,30 @@ class Change:
                 for move, bucket in zip(sorted(consume.moves), image.item.buckets, strict=True)
             ):
                 return consume
-        bounds = None if self.is_exact else (self._floors, self._ceilings)
-        return settle_write(
-            Path.NORMAL, self.key, self.policy, image, now_ms, self._moved, bounds=bounds
+        moved, floors, ceilings = self._by_policy()
+        bounds = None if self.is_exact else (floors, ceilings)
+        write = settle_write(
+            Path.NORMAL, self.key, self.policy, image, now_ms, moved, bounds=bounds
         )
+        return write._replace(policy_ms=self._policy_ms)
+
+    def _by_policy(self) -> tuple[list[int], list[int], list[int | None]]:
+        """Amounts and bounds for each limit of the policy. What it has not is left out."""
+        moved, floors, ceilings = [], [], list[int | None]()
+        for limit in self.policy.limits:
+            i = self._index.get(limit.name)
+            moved.append(0 if i is None else self._moved[i])
+            floors.append(-limit.burst if i is None else self._floors[i])
+            ceilings.append(None if i is None else self._ceilings[i])
+        return moved, floors, ceilings
 
     def _create(self, now_ms: int) -> Create:
         buckets = [
             Bucket(limit, limit.burst + moved, -moved)
             for limit, moved in zip(self.policy.limits, self._moved, strict=True)
         ]
-        return Create(Path.CREATE, self.key, self.policy, Item(now_ms, tuple(buckets)), now_ms)
+        item = Item(now_ms, tuple(buckets))
+        return Create(Path.CREATE, self.key, self.policy, item, now_ms, self._policy_ms)
 
 
 def _within(move: Move, tokens: int) -> bool:

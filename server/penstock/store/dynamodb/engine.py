@@ -11,8 +11,8 @@ from penstock.core.take import Key
 from penstock.store.dynamodb.circuit import Circuit
 from penstock.store.dynamodb.errors import REASONS, DynamoError, Failure, Fault, explain
 from penstock.store.dynamodb.expressions import write_parameters
-from penstock.store.dynamodb.images import Image, parse_image
-from penstock.store.dynamodb.keys import PK, SK, primary_key
+from penstock.store.dynamodb.images import Attributes, Image, parse_image
+from penstock.store.dynamodb.keys import Primary, bucket_key, primary_of
 from penstock.store.dynamodb.location import CALL_S
 from penstock.store.dynamodb.tally import Tally
 from penstock.store.dynamodb.writes import Create, Path, Write
@@ -57,7 +57,7 @@ class Engine:
         self, client: Any, table: str, timer_s: Callable[[], float], call_s: float = CALL_S
     ) -> None:
         self._client = client
-        self._table = table
+        self.table = table
         self._timer_s = timer_s
         self._call_s = call_s
         self._circuit = Circuit()
@@ -79,38 +79,67 @@ class Engine:
         return outcome
 
     async def read(self, keys: Sequence[Key]) -> dict[Key, Image | None]:
-        """Read items as they are now."""
-        images: dict[Key, Image | None] = {}
-        for first in range(0, len(keys), READ_AT_ONCE):
-            images |= await self._read(keys[first : first + READ_AT_ONCE])
-        return images
+        """Read buckets as they are now."""
+        found = await self.read_items([bucket_key(key) for key in keys])
+        self.tally.reads += len(keys)
+        items = {key: found.get(bucket_key(key)) for key in keys}
+        return {key: None if item is None else parse_image(item) for key, item in items.items()}
 
-    async def _read(self, keys: Sequence[Key]) -> dict[Key, Image | None]:
-        images: dict[Key, Image | None] = dict.fromkeys(keys)
-        by_primary = {tuple(_values(primary_key(key))): key for key in keys}
-        wanted: Any = [primary_key(key) for key in keys]
-        for pause_s, left in zip(pauses(), reversed(range(TRIES)), strict=False):
-            answer = await self._call(
+    async def read_items(self, keys: Sequence[Primary]) -> dict[Primary, Attributes]:
+        """Read items of any kind as they are now; those that are not there are left out."""
+        found: dict[Primary, Attributes] = {}
+        keys = list(dict.fromkeys(keys))
+        for first in range(0, len(keys), READ_AT_ONCE):
+            found |= await self._read(keys[first : first + READ_AT_ONCE])
+        return found
+
+    async def _read(self, keys: Sequence[Primary]) -> dict[Primary, Attributes]:
+        found: dict[Primary, Attributes] = {}
+        wanted: Any = [key.attributes for key in keys]
+        for pause_s, _ in zip(pauses(), range(TRIES), strict=False):
+            answer = await self.call(
                 "batch_get_item",
-                RequestItems={self._table: {"Keys": wanted, "ConsistentRead": True}},
+                RequestItems={self.table: {"Keys": wanted, "ConsistentRead": True}},
             )
-            if isinstance(answer, Failure):
-                if answer.fault is not Fault.UNKNOWN or not left:
-                    raise DynamoError(answer)
-                await asyncio.sleep(pause_s)
-                continue
-            for attributes in answer["Responses"].get(self._table, ()):
-                key = by_primary[tuple(_values(attributes))]
-                images[key] = parse_image(attributes)
-                self.tally.reads += 1
-            wanted = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys")
+            for attributes in answer["Responses"].get(self.table, ()):
+                found[primary_of(attributes)] = attributes
+            wanted = answer.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys")
             if not wanted:
-                return images
+                return found
             await asyncio.sleep(pause_s)
         raise DynamoError(Failure(Fault.THROTTLED, "DynamoDB left a read unprocessed", {}))
 
+    async def call(self, operation: str, **parameters: Any) -> Any:
+        """Make a call that may be sent again without harm. DynamoError if AWS could not do it."""
+        pause = pauses()
+        for _ in range(TRIES - 1):
+            answer = await self._call(operation, **parameters)
+            if not isinstance(answer, Failure) or answer.fault is not Fault.UNKNOWN:
+                break
+            await asyncio.sleep(next(pause))
+        else:
+            answer = await self._call(operation, **parameters)
+        if isinstance(answer, Failure):
+            raise DynamoError(answer)
+        return answer
+
+    async def transact(self, actions: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
+        """Do all or nothing, once; false if a condition did not hold, or another write was faster.
+
+        An action is its kind, such as Put, and its parameters.
+        """
+        items = [{kind: {"TableName": self.table, **action}} for kind, action in actions]
+        answer = await self._send(items)
+        if not isinstance(answer, Failure):
+            return True
+        if answer.fault is Fault.CANCELLED:
+            _faults_of(answer)
+        elif answer.fault is not Fault.CONFLICT:
+            raise DynamoError(answer)
+        return False
+
     async def _one(self, write: Write) -> Outcome:
-        parameters = write_parameters(write, self._table)
+        parameters = write_parameters(write, self.table)
         if isinstance(write, Create):
             answer = await self._call("put_item", **parameters)
         else:
@@ -129,12 +158,8 @@ class Engine:
         items = []
         for write in writes:
             kind = "Put" if isinstance(write, Create) else "Update"
-            items.append({kind: write_parameters(write, self._table)})
-        # The token makes it safe to ask again when no answer came: it happens once.
-        request = {"TransactItems": items, "ClientRequestToken": uuid4().hex}
-        answer = await self._call("transact_write_items", **request)
-        if isinstance(answer, Failure) and answer.fault is Fault.UNKNOWN:
-            answer = await self._transact_again(request, answer)
+            items.append({kind: write_parameters(write, self.table)})
+        answer = await self._send(items)
         if not isinstance(answer, Failure):
             return Landed(None)
         if answer.fault is Fault.CANCELLED:
@@ -142,6 +167,14 @@ class Engine:
         if answer.fault is Fault.CONFLICT:
             return Conflict()
         raise DynamoError(answer)
+
+    async def _send(self, items: Sequence[Mapping[str, Any]]) -> Any:
+        # The token makes it safe to ask again when no answer came: it happens once.
+        request = {"TransactItems": items, "ClientRequestToken": uuid4().hex}
+        answer = await self._call("transact_write_items", **request)
+        if isinstance(answer, Failure) and answer.fault is Fault.UNKNOWN:
+            return await self._transact_again(request, answer)
+        return answer
 
     async def _transact_again(self, request: Mapping[str, Any], unanswered: Failure) -> Any:
         """Ask again what got no answer. Only that it happened is certain, whatever else is said:
@@ -176,10 +209,6 @@ class Engine:
         return answer
 
 
-def _values(attributes: Mapping[str, Any]) -> Iterator[str]:
-    return (attributes[name]["S"] for name in (PK, SK))
-
-
 def _image(response: Mapping[str, Any]) -> Image | None:
     attributes = response.get("Item")
     return parse_image(attributes) if attributes else None
@@ -188,14 +217,20 @@ def _image(response: Mapping[str, Any]) -> Image | None:
 def _read_reasons(writes: Sequence[Write], failure: Failure) -> Outcome:
     """Read the reason of every item: a conflict is no refusal, and one refusal is not all."""
     reasons = failure.response.get("CancellationReasons", ())
+    images = {
+        write.key: _image(reason)
+        for write, fault, reason in zip(writes, _faults_of(failure), reasons, strict=True)
+        if fault is Fault.CONDITION
+    }
+    return Lost(images) if images else Conflict()
+
+
+def _faults_of(cancelled: Failure) -> list[Fault | None]:
+    """The fault of every item of a transaction. DynamoError if one can't be mended here."""
+    reasons = cancelled.response.get("CancellationReasons", ())
     faults = [REASONS.get(reason["Code"], Fault.PERMANENT) for reason in reasons]
     for fault, reason in zip(faults, reasons, strict=True):
         if fault in {Fault.THROTTLED, Fault.PERMANENT}:
             text = f"DynamoDB cancelled a transaction: {reason['Code']} {reason.get('Message', '')}"
             raise DynamoError(Failure(fault, text, {}))
-    images = {
-        write.key: _image(reason)
-        for write, fault, reason in zip(writes, faults, reasons, strict=True)
-        if fault is Fault.CONDITION
-    }
-    return Lost(images) if images else Conflict()
+    return faults

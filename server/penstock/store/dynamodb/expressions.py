@@ -15,6 +15,7 @@ from penstock.store.dynamodb.images import (
     POLICY,
     REFILLED,
     TOKENS,
+    VERSION,
     attribute,
     bucket_fields,
     number,
@@ -121,6 +122,7 @@ def _settle(expression: _Expression, write: Settle) -> None:
 
 def _bring_to_policy(expression: _Expression, write: Settle) -> None:
     expression.set(POLICY, {"S": write.policy.fingerprint})
+    expression.set(VERSION, number(write.policy_ms))
     parent = write.policy.parent
     expression.set(CASCADE, {"BOOL": parent is not None})
     if parent is None:

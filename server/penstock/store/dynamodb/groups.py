@@ -5,15 +5,15 @@ chooses the next write, and its conditions decide. A caller is denied only by an
 time alone could have made more, and the credit of that time is counted in.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, cast
 
 from penstock.core.bucket import Item
 from penstock.core.take import Draft, Key, Take, are_denied
 from penstock.store.dynamodb.changes import Change
 from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import make_policy
+from penstock.store.dynamodb.policy import Policy, policy_of
 from penstock.store.dynamodb.writes import Create, Write
 
 DENIES_MS: Final = 1_000
@@ -81,13 +81,13 @@ class Group:
         self._losses = 0
         self.sent: Sequence[Ask] = ()
         """Those whose takes are in the write that `next` asked for last."""
-        self._round = _Round((), {}, 0)
+        self._round = _Round((), {}, self._view, 0)
 
     def next(self, now_ms: int) -> Step | None:
         """What to do now; None once all have their verdict."""
         self.sent = ()
         while self._asks:
-            self._round = _Round(self._chosen(), self._bases(now_ms), now_ms)
+            self._round = _Round(self._chosen(), self._bases(now_ms), self._view, now_ms)
             unknown = [key for key in self._round.unknown if key not in self.hints]
             if unknown:
                 return Read(tuple(unknown))
@@ -125,7 +125,7 @@ class Group:
             after = {write.key: self._predict(write) for write in writes}
         written = set(self.sent)
         self.saw(after)
-        again = _Round(self._round.asks, bases, now_ms, written)
+        again = _Round(self._round.asks, bases, self._view, now_ms, written)
         for ask in again.asks:
             drafts = again.drafts[ask]
             if ask in written:
@@ -147,7 +147,7 @@ class Group:
         chosen: list[Ask] = []
         policies: dict[Key, object] = {}
         for ask in self._asks:
-            wanted: dict[Key, object] = {take.key: (take.limits, take.parent) for take in ask.takes}
+            wanted: dict[Key, object] = {take.key: policy_of(take) for take in ask.takes}
             agrees = all(policies.get(key, policy) == policy for key, policy in wanted.items())
             if agrees and (not chosen or len(policies | wanted) <= MAX_ITEMS):
                 chosen.append(ask)
@@ -164,6 +164,21 @@ class Group:
             if image is not None and self._losses >= STRICT_AFTER:
                 bases[key] = _without_fresh_credit(image, now_ms)
         return bases
+
+    def _view(self, take: Take, now_ms: int) -> tuple[Take, Policy]:
+        """A take, and the policy to write it under, by whoever read the policy last.
+
+        Two servers that differ would otherwise each bring the item to their own, in turns.
+        """
+        policy, hint = policy_of(take), self.hints.get(take.key)
+        image = None if hint is None else hint.image
+        if image is None or image.is_expired(now_ms) or image.policy == policy.fingerprint:
+            return take, policy
+        if image.version <= take.policy_ms:
+            return take, policy
+        newer = {bucket.limit.name: bucket.limit for bucket in image.item.buckets}
+        limits = tuple(newer.get(limit.name, limit) for limit in take.limits)
+        return replace(take, limits=limits), image.own_policy
 
     def _write(self, change: Change) -> Write:
         hint, now_ms = self.hints.get(change.key), self._round.now_ms
@@ -207,8 +222,7 @@ class Group:
 
 def _without_fresh_credit(image: Image, now_ms: int) -> Item | None:
     item = image.live(now_ms)
-    policy = make_policy(tuple(bucket.limit for bucket in image.item.buckets), image.parent)
-    if item is None or item.refilled_ms < now_ms - policy.tolerance_ms:
+    if item is None or item.refilled_ms < now_ms - image.own_policy.tolerance_ms:
         return item
     return item._replace(refilled_ms=max(now_ms, item.refilled_ms))
 
@@ -220,6 +234,7 @@ class _Round:
         self,
         asks: Sequence[Ask],
         bases: Mapping[Key, Item | None],
+        view: Callable[[Take, int], tuple[Take, Policy]],
         now_ms: int,
         written: set[Ask] | None = None,
     ) -> None:
@@ -235,7 +250,8 @@ class _Round:
         """Items that must be seen before anything is written."""
         items = dict(bases)
         for ask in asks:
-            drafts = tuple(Draft(items[take.key], take, now_ms) for take in ask.takes)
+            viewed = [view(take, now_ms) for take in ask.takes]
+            drafts = tuple([Draft(items[take.key], take, now_ms) for take, _ in viewed])
             self.drafts[ask] = drafts
             if len(drafts) > 1:
                 self.unknown.update(take.key for take in ask.takes)
@@ -246,15 +262,21 @@ class _Round:
                 self.changing.append(ask)
                 # Those not written are drafted for their verdict, and take nothing.
                 if written is None or ask in written:
-                    self._apply(drafts, items)
+                    policies = [policy for _, policy in viewed]
+                    self._apply(drafts, policies, items)
 
-    def _apply(self, drafts: Sequence[Draft], items: dict[Key, Item | None]) -> None:
-        for draft in drafts:
+    def _apply(
+        self,
+        drafts: Sequence[Draft],
+        policies: Sequence[Policy],
+        items: dict[Key, Item | None],
+    ) -> None:
+        for draft, policy in zip(drafts, policies, strict=True):
             item, key = draft.item(), draft.take.key
             if item is not None:
                 change = self.changes.get(key)
                 if change is None:
-                    change = self.changes[key] = Change(draft)
+                    change = self.changes[key] = Change(draft, policy)
                 change.add(draft)
                 items[key] = item
                 if change.is_exact:

@@ -1,6 +1,7 @@
 """A composite item as DynamoDB holds it: flat attributes, six for each limit."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -8,12 +9,14 @@ from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.store.dynamodb.keys import bucket_of, primary_key, resource_partition
+from penstock.store.dynamodb.policy import Policy, make_policy
 
 Attributes = Mapping[str, Mapping[str, Any]]
 
 REFILLED: Final = "rf"
 EXPIRES: Final = "ttl"
 POLICY: Final = "policy"
+VERSION: Final = "policy_ms"
 RESOURCE: Final = "resource"
 CASCADE: Final = "cascade"
 PARENT: Final = "parent_id"
@@ -32,6 +35,15 @@ class Image(NamedTuple):
     policy: str
     """The fingerprint of the policy that it was last settled under."""
     parent: Key | None
+    version: int = 0
+    """When that policy was read."""
+
+    @property
+    def own_policy(self) -> Policy:
+        """The policy that it was last settled under, as far as the item tells."""
+        policy = make_policy(tuple(bucket.limit for bucket in self.item.buckets), self.parent)
+        lasts_ms = None if self.expires_s is None else policy.lasts_ms
+        return replace(policy, fingerprint=self.policy, lasts_ms=lasts_ms)
 
     def is_expired(self, now_ms: int) -> bool:
         """Deletion is late, up to days: what is past its time counts as gone."""
@@ -65,6 +77,7 @@ def parse_image(attributes: Attributes) -> Image:
         None if expires is None else int(expires["N"]),
         attributes[POLICY]["S"],
         None if parent is None else Key(parent["S"], attributes[RESOURCE]["S"]),
+        int(attributes[VERSION]["N"]),
     )
 
 
@@ -77,6 +90,7 @@ def write_record(key: Key, image: Image) -> dict[str, Any]:
         RESOURCE: {"S": key.resource},
         REFILLED: number(image.item.refilled_ms),
         POLICY: {"S": image.policy},
+        VERSION: number(image.version),
         CASCADE: {"BOOL": image.parent is not None},
     }
     if image.expires_s is not None:

@@ -22,7 +22,7 @@ class Policy:
     not slip past a changed burst, and one attribute is a shorter condition than one a limit."""
     tolerance_ms: int
     lasts_ms: int | None
-    """From a debt of one burst until every bucket is full, and idle; None if one never is."""
+    """From a debt of one burst until every bucket is full, and idle; None: for ever."""
 
     def expires_s(self, now_ms: int, full_at_ms: int = 0) -> int | None:
         """When an item written now may be forgotten."""
@@ -32,12 +32,14 @@ class Policy:
 
 
 def policy_of(take: Take) -> Policy:
-    return make_policy(take.limits, take.parent)
+    return make_policy(take.limits, take.parent, take.lasts)
 
 
 @lru_cache(maxsize=10_000)
-def make_policy(limits: tuple[Limit, ...], parent: Key | None = None) -> Policy:
-    text = repr((sorted(map(tuple, limits)), parent and tuple(parent)))
+def make_policy(
+    limits: tuple[Limit, ...], parent: Key | None = None, lasts: bool = False
+) -> Policy:
+    text = repr((sorted(map(tuple, limits)), parent and tuple(parent), lasts))
     filling = [_fill_ms(limit) for limit in limits]
     refilled = [
         fill for limit, fill in zip(limits, filling, strict=True) if limit.refill and limit.burst
@@ -48,7 +50,7 @@ def make_policy(limits: tuple[Limit, ...], parent: Key | None = None) -> Policy:
         parent,
         fingerprint=sha256(text.encode()).hexdigest()[:16],
         tolerance_ms=min(refilled, default=NEVER) // TOLERANCE,
-        lasts_ms=None if longest >= NEVER else 2 * longest + IDLE_MS,
+        lasts_ms=None if lasts or longest >= NEVER else 2 * longest + IDLE_MS,
     )
 
 

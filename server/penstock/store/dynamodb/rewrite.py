@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.bucket import settle
+from penstock.core.limits import Limit
 from penstock.core.take import Draft, Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.changes import settle_write
 from penstock.store.dynamodb.engine import Conflict, Engine, Landed, pauses
 from penstock.store.dynamodb.errors import DynamoError, Fault
 from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import Policy, make_policy, policy_of
+from penstock.store.dynamodb.policy import make_policy, policy_of
 from penstock.store.dynamodb.writes import Consume, Move, Path, Write
 
 LOG: Final = logging.getLogger(__name__)
@@ -44,15 +45,18 @@ async def rewrite(
     raise StoreError(f"too many writers on {key}: gave up after {ATTEMPTS} tries")
 
 
-async def reset(engine: Engine, key: Key, now_ms: int) -> Image | None:
+async def reset(engine: Engine, key: Key, limits: tuple[Limit, ...], now_ms: int) -> Image | None:
     """Give every bucket its burst back. What was consumed stays on record."""
 
     def fill(image: Image) -> Write:
-        policy = _policy_of(image)
+        policy = image.own_policy
+        if limits:
+            policy = make_policy(limits, image.parent, lasts=image.expires_s is None)
         _, before, _ = settle(image.item, policy.limits, now_ms)
         moved = [limit.burst - before[i] for i, limit in enumerate(policy.limits)]
         unchanged = [0] * len(moved)
-        return settle_write(Path.RESET, key, policy, image, now_ms, moved, unchanged)
+        write = settle_write(Path.RESET, key, policy, image, now_ms, moved, unchanged)
+        return write._replace(policy_ms=now_ms)
 
     return await rewrite(engine, key, None, fill)
 
@@ -71,7 +75,7 @@ async def undo(engine: Engine, draft: Draft, now_ms: int) -> Image | None:
 
     def give_back(image: Image) -> Write:
         """The bucket would flow over, or its policy has changed: count it out."""
-        policy = _policy_of(image)
+        policy = image.own_policy
         _, before, _ = settle(image.item, policy.limits, now_ms)
         owed = [-by_name.get(limit.name, 0) for limit in policy.limits]
         back = [
@@ -102,7 +106,3 @@ async def undo_for_sure(
                 break
         await asyncio.sleep(next(pause))
     return None
-
-
-def _policy_of(image: Image) -> Policy:
-    return make_policy(tuple(bucket.limit for bucket in image.item.buckets), image.parent)

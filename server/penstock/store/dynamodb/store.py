@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from penstock.core.bucket import Item
+from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
 from penstock.store.dynamodb.calls import Calls
@@ -14,8 +15,10 @@ from penstock.store.dynamodb.engine import Engine
 from penstock.store.dynamodb.groups import Hint
 from penstock.store.dynamodb.hints import Hints
 from penstock.store.dynamodb.location import CALL_S, Location
+from penstock.store.dynamodb.policy_store import DynamoPolicy
 from penstock.store.dynamodb.rewrite import reset
 from penstock.store.dynamodb.table import check_table
+from penstock.store.policy_port import PolicyStore
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ class DynamoStore:
         self._engine = Engine(client, location.table, timer_s, call_s)
         self._hints = Hints()
         self._calls = Calls(self._engine, self._hints, location.cascade, timer_s)
+        self.policy: PolicyStore = DynamoPolicy(self._engine, self._hints.forget)
         self.tally = self._engine.tally
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
@@ -47,10 +51,10 @@ class DynamoStore:
         image = (await self._engine.read([key]))[key]
         return None if image is None else image.item
 
-    async def reset(self, key: Key, now_ms: int) -> bool:
+    async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
         lane = self._calls.lanes.of(key)
         async with lane.turn:
-            image = await reset(self._engine, key, now_ms)
+            image = await reset(self._engine, key, limits, now_ms)
             self._hints.keep({key: Hint(image, now_ms)})
         return image is not None
 

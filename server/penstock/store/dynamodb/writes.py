@@ -65,6 +65,7 @@ class Consume(NamedTuple):
             self.expires_s,
             image.policy,
             image.parent,
+            image.version,
         )
 
     def undone(self, after: Image) -> Item:
@@ -86,6 +87,7 @@ class Settle(NamedTuple):
     added: tuple[Bucket, ...]
     """Buckets of limits that the item does not have yet."""
     now_ms: int
+    policy_ms: int = 0
 
     @property
     def refilled_ms(self) -> int:
@@ -112,7 +114,13 @@ class Settle(NamedTuple):
 
     def applied(self, image: Image) -> Image:
         policy = self.policy
-        return Image(self._settled(image.item), self.expires_s, policy.fingerprint, policy.parent)
+        return Image(
+            self._settled(image.item),
+            self.expires_s,
+            policy.fingerprint,
+            policy.parent,
+            image.version if image.policy == policy.fingerprint else self.policy_ms,
+        )
 
     def undone(self, after: Image) -> Item:
         refilled_ms, seen = self.seen.item
@@ -145,6 +153,7 @@ class Create(NamedTuple):
     policy: Policy
     item: Item
     now_ms: int
+    policy_ms: int = 0
 
     @property
     def image(self) -> Image:
@@ -154,6 +163,7 @@ class Create(NamedTuple):
             self.policy.expires_s(self.now_ms),
             self.policy.fingerprint,
             self.policy.parent,
+            self.policy_ms,
         )
 
     def undone(self, _after: Image) -> None:

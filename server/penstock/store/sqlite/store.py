@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.core.bucket import Item
+from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken, take_all
+from penstock.store.policy_port import PolicyStore
+from penstock.store.sqlite.policy import SqlitePolicy
 from penstock.store.sqlite.schema import Synchronous, open_file
 from penstock.store.sqlite.writer import GroupWriter, Transaction
 
@@ -12,6 +15,7 @@ from penstock.store.sqlite.writer import GroupWriter, Transaction
 class SqliteStore:
     def __init__(self, path: Path, synchronous: Synchronous = "NORMAL") -> None:
         self._writer = GroupWriter(open_file(path, synchronous))
+        self.policy: PolicyStore = SqlitePolicy(self._writer)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         def work(transaction: Transaction) -> list[Taken]:
@@ -28,11 +32,11 @@ class SqliteStore:
     async def read(self, key: Key) -> Item | None:
         return await self._writer.submit([key], lambda transaction: transaction.get(key), 0)
 
-    async def reset(self, key: Key, now_ms: int) -> bool:
+    async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
         def work(transaction: Transaction) -> bool:
             item = transaction.get(key)
             if item is not None:
-                transaction.put(key, item.reset(now_ms))
+                transaction.put(key, item.reset(limits, now_ms))
             return item is not None
 
         return await self._writer.submit([key], work, now_ms)

@@ -77,6 +77,19 @@ class GroupWriter:
             self._committing = loop.create_task(self._commit_groups())
         return answer
 
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, writes: bool) -> T:
+        """Have `work` done in a transaction of its own, between two groups."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, self._run, work, writes)
+        except (sqlite3.Error, RuntimeError) as exc:  # the latter from a thread that is closed
+            done = "written" if writes else "read"
+            raise StoreError(f"the SQLite file could not be {done}: {exc}") from exc
+
+    def forget_items(self) -> None:
+        """For work on the writer's thread that changes items past it."""
+        self._rows.forget()
+
     async def close(self) -> None:
         while self._committing is not None:
             await asyncio.wait([self._committing])
@@ -121,6 +134,19 @@ class GroupWriter:
                 db.execute("ROLLBACK")
             raise
         return results
+
+    def _run(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:
+        """On the writer's thread."""
+        db = self._db
+        db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        try:
+            result = work(db)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        return result
 
     def _clean(self, created: int, group: Sequence[_Job]) -> None:
         """Look at two items for each new one, so that cleaning outruns what takes can add."""

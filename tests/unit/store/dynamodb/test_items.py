@@ -86,7 +86,7 @@ def test_a_limit_never_meets_an_attribute_of_the_item(name: str) -> None:
     record = write_record(Key("e", "r"), image)
     assert record["ttl"] == {"N": "7"}
     assert record[attribute(name, "tk")] == {"N": "1"}
-    assert len(record) == 10 + 6
+    assert len(record) == 11 + 6
 
 
 def test_a_record_has_what_the_indexes_and_people_need() -> None:
@@ -102,6 +102,7 @@ def test_a_record_has_what_the_indexes_and_people_need() -> None:
         "resource": {"S": "gpt#4"},
         "rf": {"N": str(NOW)},
         "policy": {"S": "p"},
+        "policy_ms": {"N": "0"},
         "cascade": {"BOOL": True},
         "parent_id": {"S": "project#1"},
     }
@@ -140,6 +141,7 @@ def test_any_difference_is_another_policy() -> None:
     ]
     prints = [make_policy(some).fingerprint for some in [(a, b), *others]]
     prints.append(make_policy((a, b), Key("p", "r")).fingerprint)
+    prints.append(make_policy((a, b), None, True).fingerprint)
     assert len(set(prints)) == len(prints)
     assert make_policy((b, a)).fingerprint == make_policy((a, b)).fingerprint
 

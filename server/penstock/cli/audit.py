@@ -1,0 +1,121 @@
+"""`penstock audit`: who changed what, and when."""
+
+import argparse
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.cli.store import PAGE, add_store_flags, check_name, with_store
+from penstock.cli.tables import format_pairs, format_time, print_json, print_lines, print_note
+from penstock.config.rates import format_rate
+from penstock.core.limits import Limit
+from penstock.errors import ConfigError
+from penstock.store.policy_port import AuditEvent
+from penstock.store.port import Store
+
+SYSTEM_SUBJECT: Final = "$SYSTEM"
+RESOURCE_SUBJECT: Final = "$RESOURCE:"
+_COUNT: Final = re.compile("[0-9]{1,6}")
+
+EXAMPLES: Final = """\
+exit code: 0 shown, 1 no change is on record, 2 error
+
+examples:
+  penstock audit project-1
+  penstock audit --resource gpt-4 --last 5
+  penstock audit --system
+"""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = commands.add_parser(
+        "audit",
+        help="show who changed limits and entities",
+        description="Show the changes of an entity, a resource or the system, the latest first.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    subject = parser.add_mutually_exclusive_group(required=True)
+    subject.add_argument("subject", metavar="ENTITY", nargs="?", help="an entity, or '$SYSTEM'")
+    subject.add_argument("--resource", metavar="R", help="a resource's limits for all entities")
+    subject.add_argument("--system", action="store_true", help="the system's limits")
+    parser.add_argument("--last", metavar="N", default="50", help="how many (default: %(default)s)")
+    add_store_flags(parser, reads=True)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    subject = _subject(arguments)
+    if not _COUNT.fullmatch(arguments.last) or int(arguments.last) == 0:
+        raise ConfigError(f"--last: '{arguments.last}' is no whole number from 1 to 999999")
+    last = int(arguments.last)
+    events = with_store(arguments, lambda store: _latest(store, subject, last))
+    if arguments.json:
+        print_json([_values(event) for event in events])
+    elif not events:
+        print_note(f"{subject}: no change is on record")
+    for event in () if arguments.json else events:
+        about = "" if event.scope is None else f"  {event.scope}"
+        print(f"{format_time(event.at_ms)}  {event.by}  {event.action}{about}")
+        print_lines([f"    {line}" for line in _differences(event)])
+    return 0 if events else 1
+
+
+def _subject(arguments: argparse.Namespace) -> str:
+    if arguments.system:
+        return SYSTEM_SUBJECT
+    if arguments.resource is not None:
+        check_name("resource", arguments.resource)
+        return f"{RESOURCE_SUBJECT}{arguments.resource}"
+    subject = str(arguments.subject)
+    if subject != SYSTEM_SUBJECT and not subject.startswith(RESOURCE_SUBJECT):
+        check_name("entity", subject)
+    return subject
+
+
+async def _latest(store: Store, subject: str, last: int) -> list[AuditEvent]:
+    events: list[AuditEvent] = []
+    after: str | None = None
+    while len(events) < last:
+        page = await store.policy.list_audit(subject, after, min(PAGE, last - len(events)))
+        events += page.items
+        after = page.next
+        if after is None:
+            break
+    return events
+
+
+def _values(event: AuditEvent) -> dict[str, Any]:
+    scope = None if event.scope is None else event.scope._asdict()
+    return {**event._asdict(), "scope": scope, "at": format_time(event.at_ms)}
+
+
+def _differences(event: AuditEvent) -> list[str]:
+    write = _entity_facts if event.scope is None else _limit_rates
+    before, after = write(event.before or {}), write(event.after or {})
+    lines = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name, ""), after.get(name, "")
+        if old and new and old != new:
+            lines.append(f"~ {name}: {old} → {new}")
+        elif old != new:
+            lines.append(f"+ {name}: {new}" if new else f"- {name}: {old}")
+    return lines
+
+
+def _entity_facts(record: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "parent": record.get("parent") or "",
+        "cascade": "yes" if record.get("cascade") else "",
+        "metadata": format_pairs(record.get("metadata") or {}),
+    }
+
+
+def _limit_rates(record: Mapping[str, Any]) -> dict[str, str]:
+    """Limits by name; what has a `$` before it is no limit."""
+    return {
+        name.removeprefix("$"): (
+            str(value) if name.startswith("$") else format_rate(Limit(name=name, **value))
+        )
+        for name, value in record.items()
+    }

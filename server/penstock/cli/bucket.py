@@ -1,0 +1,184 @@
+"""`penstock bucket`: what is left in buckets, and filling them."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.cli.store import add_store_flags, all_of, check_name, now_ms, with_store
+from penstock.cli.tables import limit_values, print_json, print_lines, print_note, table_lines
+from penstock.config.durations import format_duration
+from penstock.config.rates import format_rate
+from penstock.core.bucket import Item, settle, wait_ms
+from penstock.core.entities import resolve
+from penstock.core.limits import MILLI, Limit
+from penstock.core.take import Key
+from penstock.store.policy_port import Page
+from penstock.store.port import Store
+
+BAR: Final = 12
+
+NAMES: Final = """\
+The buckets of a rules file are there too: for domain d, the resource is '$domain:d', and the
+entity is made of a descriptor's entries, such as user=bob,path=/search.
+"""
+
+EXAMPLES: Final = {
+    "show": f"""\
+{NAMES}
+exit code: 0 shown, 1 nothing is limited there, 2 error
+
+examples:
+  penstock bucket show user-123 gpt-4
+  penstock bucket show user=bob '$domain:example' --json
+""",
+    "list": f"""\
+{NAMES}
+A bucket that has been full and idle for a while is forgotten.
+
+example:
+  penstock bucket list --resource gpt-4
+""",
+    "reset": f"""\
+{NAMES}
+exit code: 0 full again, 1 there was none, 2 error
+
+example:
+  penstock bucket reset user-123 gpt-4
+""",
+}
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    group = commands.add_parser("bucket", help="show or reset what is left", description="Buckets.")
+    actions = group.add_subparsers(metavar="COMMAND", required=True)
+    for name, run, text in (
+        ("show", _show, "show what is left of an entity's limits for a resource"),
+        ("list", _list, "list the entities that have buckets for a resource"),
+        ("reset", _reset, "fill the buckets of an entity for a resource"),
+    ):
+        parser = actions.add_parser(
+            name,
+            help=text,
+            description=f"{text.capitalize()}.",
+            epilog=EXAMPLES[name],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(run=run)
+        if name == "list":
+            parser.add_argument("--resource", metavar="R", required=True, help="what is consumed")
+        else:
+            parser.add_argument("entity", metavar="ENTITY", help="who consumes")
+            parser.add_argument("resource", metavar="RESOURCE", help="what is consumed")
+        add_store_flags(parser, reads=name != "reset")
+
+
+class Level(NamedTuple):
+    """What is in a bucket now."""
+
+    limit: Limit
+    balance: int
+    consumed: int
+    full_in_ms: int | None
+
+
+def _key(arguments: argparse.Namespace) -> Key:
+    if not arguments.resource.startswith("$"):
+        check_name("entity", arguments.entity)
+        check_name("resource", arguments.resource)
+    return Key(arguments.entity, arguments.resource)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    key = _key(arguments)
+
+    async def work(store: Store) -> tuple[tuple[Limit, ...], Item | None]:
+        return await _limits(store, key), await store.read(key)
+
+    limits, item = with_store(arguments, work)
+    if not limits and item is not None:
+        limits = tuple(bucket.limit for bucket in item.buckets)
+    levels = _levels(limits, item, now_ms())
+    if arguments.json:
+        values = [_values(level) for level in levels]
+        print_json({**key._asdict(), "stored": item is not None, "buckets": values})
+    elif levels:
+        print(f"{key.entity} on {key.resource}" + ("" if item else ": nothing was taken lately"))
+        print_lines(table_lines((), [_row(level) for level in levels], "  "))
+    else:
+        print_note(f"{key.entity} on {key.resource}: nothing is limited")
+    return 0 if levels else 1
+
+
+async def _limits(store: Store, key: Key) -> tuple[Limit, ...]:
+    """Those in force, as far as they are stored: rules have theirs in files."""
+    if key.resource.startswith("$"):
+        return ()
+    return resolve(await store.policy.lookup(*key), *key).limits
+
+
+def _levels(limits: tuple[Limit, ...], item: Item | None, at_ms: int) -> Sequence[Level]:
+    """As a take would find them now, under the limits in force."""
+    limits = tuple(sorted(limits))
+    at_ms, balances, consumed = settle(item, limits, at_ms)
+    return [
+        Level(limit, balance, used, wait_ms(limit, balance, limit.burst, at_ms))
+        for limit, balance, used in zip(limits, balances, consumed, strict=True)
+    ]
+
+
+def _row(level: Level) -> tuple[str, ...]:
+    limit, balance = level.limit, level.balance
+    full = max(0, balance) * BAR // max(1, limit.burst)
+    bar = "█" * full + "░" * (BAR - full)
+    left = f"{balance // MILLI} of {limit.burst // MILLI}"
+    if balance < 0:
+        left = f"{-(balance // MILLI)} in debt, of {limit.burst // MILLI}"
+    if level.full_in_ms is None:
+        then = "never full"
+    elif level.full_in_ms == 0:
+        then = "full"
+    else:
+        then = f"full in {format_duration(-(-level.full_in_ms // 1000) * 1000)}"
+    return limit.name or "-", bar, left, format_rate(limit).partition(",")[0], then
+
+
+def _values(level: Level) -> dict[str, Any]:
+    (limit,) = limit_values([level.limit])
+    return {
+        **limit,
+        "balance": level.balance // MILLI,
+        "consumed": level.consumed // MILLI,
+        "full_in_ms": level.full_in_ms,
+    }
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    resource = arguments.resource
+    if not resource.startswith("$"):
+        check_name("resource", resource)
+
+    async def work(store: Store) -> list[Key]:
+        async def page(after: str | None, count: int) -> Page[Key]:
+            return await store.policy.list_buckets(resource, after, count)
+
+        return await all_of(page)
+
+    keys = with_store(arguments, work)
+    if arguments.json:
+        print_json([key._asdict() for key in keys])
+    elif not keys:
+        print_note(f"resource {resource}: no buckets")
+    else:
+        print_lines([key.entity for key in keys])
+    return 0
+
+
+def _reset(arguments: argparse.Namespace) -> int:
+    key = _key(arguments)
+
+    async def work(store: Store) -> bool:
+        return await store.reset(key, now_ms(), await _limits(store, key))
+
+    done = with_store(arguments, work)
+    print(f"{key.entity} on {key.resource}: " + ("full again" if done else "there is no bucket"))
+    return 0 if done else 1

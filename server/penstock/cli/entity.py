@@ -1,0 +1,241 @@
+"""`penstock entity`: who consumes, and whose children they are."""
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.cli.asking import agrees, check_somebody_is_there
+from penstock.cli.store import add_store_flags, all_of, change_of, check_name, with_store
+from penstock.cli.tables import format_pairs, print_json, print_lines, print_note, table_lines
+from penstock.core.entities import Entity
+from penstock.errors import ConfigError
+from penstock.store.port import Store
+
+_VERSION: Final = re.compile("[0-9]{1,18}")
+
+EXIT_CODES: Final = "exit code: 0 done, 1 there is no such entity, 2 error\n\n"
+
+EXAMPLES: Final = {
+    "create": """\
+examples:
+  penstock entity create project-1
+  penstock entity create user-123 --parent project-1 --cascade --metadata team=search
+""",
+    "show": f"{EXIT_CODES}example:\n  penstock entity show user-123\n",
+    "list": "example:\n  penstock entity list --json\n",
+    "children": f"{EXIT_CODES}example:\n  penstock entity children project-1\n",
+    "update": f"""\
+{EXIT_CODES}examples:
+  penstock entity update user-123 --parent project-2
+  penstock entity update user-123 --no-parent --no-cascade
+  penstock entity update user-123 --metadata team=ads --metadata desk=    # an empty one goes
+  penstock entity update user-123 --cascade --version 3    # only if nobody changed it since
+""",
+    "delete": """\
+exit code: 0 deleted, 1 kept or not there, 2 error
+
+examples:
+  penstock entity delete user-123
+  penstock entity delete user-123 --yes
+""",
+}
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    group = commands.add_parser(
+        "entity", help="create, show, change or delete entities", description="Entities."
+    )
+    actions = group.add_subparsers(metavar="COMMAND", required=True)
+    parsers = {}
+    for name, run, text in (
+        ("create", _create, "create an entity"),
+        ("show", _show, "show an entity"),
+        ("list", _list, "list all entities"),
+        ("children", _children, "list the children of an entity"),
+        ("update", _update, "change an entity"),
+        ("delete", _delete, "delete an entity with its limits and buckets"),
+    ):
+        parser = parsers[name] = actions.add_parser(
+            name,
+            help=text,
+            description=f"{text.capitalize()}.",
+            epilog=EXAMPLES[name],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(run=run)
+        if name != "list":
+            parser.add_argument("name", metavar="NAME", help="the entity")
+        if name == "delete":
+            parser.add_argument("--yes", action="store_true", help="don't ask")
+        is_write = name in {"create", "update", "delete"}
+        add_store_flags(parser, reads=not is_write, writes=is_write)
+    _add_facts(parsers["create"], parsers["update"])
+
+
+def _add_facts(create: argparse.ArgumentParser, update: argparse.ArgumentParser) -> None:
+    above = update.add_mutually_exclusive_group()
+    above.add_argument("--no-parent", action="store_true", help="it has none any more")
+    for parser, target in ((create, create), (update, above)):
+        target.add_argument("--parent", metavar="NAME", help="the entity above it")
+        parser.add_argument(
+            "--cascade",
+            action=argparse.BooleanOptionalAction,
+            help="what it takes is also taken from its parent",
+        )
+        parser.add_argument(
+            "--metadata", metavar="KEY=VALUE", action="append", default=[], help="for your use"
+        )
+    text = "change this version and no other (default: the one that is there)"
+    update.add_argument("--version", metavar="N", help=text)
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    _check_names(arguments)
+    if arguments.cascade and arguments.parent is None:
+        raise ConfigError("--cascade needs a --parent to cascade to")
+    metadata = _metadata({}, arguments.metadata)
+    entity = Entity(arguments.name, arguments.parent, bool(arguments.cascade), metadata)
+    change = change_of(arguments)
+    with_store(arguments, lambda store: store.policy.write_entity(entity, change))
+    print(f"entity {entity.name}: created")
+    return 0
+
+
+def _update(arguments: argparse.Namespace) -> int:
+    _check_names(arguments)
+    given = arguments.parent, arguments.cascade
+    if given == (None, None) and not arguments.no_parent and not arguments.metadata:
+        raise ConfigError("nothing to change: give --parent, --cascade, --metadata or --no-…")
+    version = _version(arguments.version)
+
+    async def work(store: Store) -> Entity | None:
+        before = await store.policy.read_entity(arguments.name)
+        if before is None:
+            return None
+        parent = None if arguments.no_parent else arguments.parent or before.parent
+        if arguments.cascade and parent is None:
+            raise ConfigError("--cascade needs a --parent to cascade to")
+        cascade = before.cascade if arguments.cascade is None else arguments.cascade
+        after = replace(
+            before,
+            parent=parent,
+            cascade=cascade and parent is not None,
+            metadata=_metadata(before.metadata, arguments.metadata),
+            version=before.version if version is None else version,
+        )
+        return await store.policy.write_entity(after, change_of(arguments))
+
+    entity = with_store(arguments, work)
+    if entity is None:
+        return _not_there(arguments.name)
+    print(f"entity {entity.name}: now at version {entity.version}")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    entity = _find(arguments)
+    if entity is None:
+        return _not_there(arguments.name)
+    if arguments.json:
+        print_json(_values(entity))
+        return 0
+    print(entity.name)
+    cascades = "yes" if entity.cascade else "no"
+    rows = [("parent", entity.parent or "none"), ("cascade", cascades)]
+    rows += [("metadata", format_pairs(entity.metadata) or "none")]
+    print_lines(table_lines((), [*rows, ("version", str(entity.version))], "  "))
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    entities = with_store(arguments, lambda store: all_of(store.policy.list_entities))
+    if arguments.json:
+        print_json([_values(entity) for entity in entities])
+    elif not entities:
+        print_note("no entities")
+    else:
+        rows = [
+            (e.name, e.parent or "-", "yes" if e.cascade else "no", format_pairs(e.metadata))
+            for e in entities
+        ]
+        print_lines(table_lines(("NAME", "PARENT", "CASCADE", "METADATA"), rows))
+    return 0
+
+
+def _children(arguments: argparse.Namespace) -> int:
+    if _find(arguments) is None:
+        return _not_there(arguments.name)
+    name = arguments.name
+
+    async def work(store: Store) -> list[str]:
+        return await all_of(lambda after, count: store.policy.list_children(name, after, count))
+
+    children = with_store(arguments, work)
+    if arguments.json:
+        print_json(children)
+    elif not children:
+        print_note(f"entity {name}: no children")
+    else:
+        print_lines(children)
+    return 0
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    name = arguments.name
+    check_name("entity", name)
+    check_somebody_is_there(arguments.yes, "delete the entity")
+    if _find(arguments) is None:
+        return _not_there(name)
+    warning = f"This deletes entity {name} with its limits and buckets, for ever."
+    if not arguments.yes and not agrees(warning, name, "the entity's name"):
+        print(f"entity {name}: kept")
+        return 1
+    change = change_of(arguments)
+    with_store(arguments, lambda store: store.policy.delete_entity(name, change))
+    print(f"entity {name}: deleted")
+    return 0
+
+
+def _find(arguments: argparse.Namespace) -> Entity | None:
+    check_name("entity", arguments.name)
+    return with_store(arguments, lambda store: store.policy.read_entity(arguments.name))
+
+
+def _not_there(name: str) -> int:
+    print_note(f"entity {name}: not there")
+    return 1
+
+
+def _values(entity: Entity) -> dict[str, Any]:
+    return {
+        "name": entity.name,
+        "parent": entity.parent,
+        "cascade": entity.cascade,
+        "metadata": dict(entity.metadata),
+        "version": entity.version,
+    }
+
+
+def _check_names(arguments: argparse.Namespace) -> None:
+    check_name("entity", arguments.name)
+    check_name("parent", arguments.parent)
+
+
+def _metadata(before: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
+    metadata = dict(before)
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals or not text.isprintable():
+            raise ConfigError(f"--metadata: {text!r} is not KEY=VALUE, in printable characters")
+        metadata[key] = value
+    return {key: value for key, value in metadata.items() if value}
+
+
+def _version(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not _VERSION.fullmatch(text) or int(text) == 0:
+        raise ConfigError(f"--version: '{text}' is no whole number above 0")
+    return int(text)

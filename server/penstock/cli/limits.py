@@ -1,0 +1,265 @@
+"""`penstock limits`: the limits stored for the system, a resource, an entity, or both."""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.cli.asking import agrees, check_somebody_is_there
+from penstock.cli.store import add_store_flags, all_of, change_of, check_name, with_store
+from penstock.cli.tables import (
+    format_limits,
+    limit_lines,
+    limit_values,
+    print_json,
+    print_lines,
+    print_note,
+    table_lines,
+)
+from penstock.config.kinds import UNAVAILABLE
+from penstock.config.rates import MAX_LIMITS, RATE_FORM, parse_limit
+from penstock.core.entities import SYSTEM, Resolved, Scope, StoredLimits, resolve
+from penstock.core.limits import Limit
+from penstock.errors import ConfigError
+from penstock.store.policy_port import PolicyStore
+from penstock.store.port import Store
+
+AT_ONCE: Final = 16
+"""Reads on their way together: a list on DynamoDB would take minutes one by one."""
+
+SCOPES: Final = """\
+--entity and --resource together are that entity's limits for that resource. An entity alone is
+its default for all resources, a resource alone is for all entities, and neither is the system's
+default. The first of these levels that has limits decides, alone.
+"""
+
+SET_EXAMPLES: Final = f"""\
+{SCOPES}
+What is set replaces all limits that the scope had. With --on-unavailable alone, they stay.
+
+examples:
+  penstock limits set rpm=1000/minute
+  penstock limits set --resource gpt-4 rpm=100/minute tpm=10000/minute,burst=15000
+  penstock limits set --entity project-1 --resource gpt-4 tpm=100000/minute
+  penstock limits set --on-unavailable deny rpm=1000/minute
+"""
+
+SHOW_EXAMPLES: Final = f"""\
+{SCOPES}
+exit code: 0 there are limits, 1 there are none, 2 error
+
+examples:
+  penstock limits show
+  penstock limits show --resource gpt-4 --json
+  penstock limits show --entity user-123 --resource gpt-4    # also what is in force, and from where
+"""
+
+DELETE_EXAMPLES: Final = f"""\
+{SCOPES}
+exit code: 0 deleted, 1 kept or not there, 2 error
+
+examples:
+  penstock limits delete --entity project-1 --resource gpt-4
+  penstock limits delete --entity project-1 --yes
+"""
+
+LIST_EXAMPLES: Final = """\
+examples:
+  penstock limits list
+  penstock limits list --resource gpt-4     # entities with their own limits for it
+"""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    group = commands.add_parser(
+        "limits", help="set, show or delete stored limits", description="Stored limits."
+    )
+    actions = group.add_subparsers(metavar="COMMAND", required=True)
+    for name, run, epilog, text in (
+        ("set", _set, SET_EXAMPLES, "set the limits of a scope"),
+        ("show", _show, SHOW_EXAMPLES, "show the limits of a scope"),
+        ("delete", _delete, DELETE_EXAMPLES, "delete the limits of a scope"),
+        ("list", _list, LIST_EXAMPLES, "list what has limits"),
+    ):
+        parser = actions.add_parser(
+            name,
+            help=text,
+            description=f"{text.capitalize()}.",
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(run=run)
+        if name != "list":
+            parser.add_argument("--entity", metavar="E", help="who consumes (default: all)")
+        parser.add_argument("--resource", metavar="R", help="what is consumed (default: all)")
+        if name == "set":
+            parser.add_argument("limits", metavar="NAME=RATE", nargs="*", help=RATE_FORM)
+            parser.add_argument(
+                "--on-unavailable",
+                metavar=UNAVAILABLE.shown,
+                # Not the server's setting of that name, which this command does not read.
+                dest="stored_on_unavailable",
+                help="the answer while the store fails, for the system only",
+            )
+        if name == "delete":
+            parser.add_argument("--yes", action="store_true", help="don't ask")
+        add_store_flags(parser, reads=name in {"show", "list"}, writes=name in {"set", "delete"})
+
+
+def _scope(arguments: argparse.Namespace) -> Scope:
+    check_name("entity", arguments.entity)
+    check_name("resource", arguments.resource)
+    return Scope(arguments.entity, arguments.resource)
+
+
+def _set(arguments: argparse.Namespace) -> int:
+    scope = _scope(arguments)
+    limits, unavailable = _parse_limits(arguments.limits), ""
+    if arguments.stored_on_unavailable is not None:
+        if scope != SYSTEM:
+            raise ConfigError("--on-unavailable is for the system: leave out --entity, --resource")
+        try:
+            unavailable = UNAVAILABLE.parse(arguments.stored_on_unavailable)
+        except ValueError as exc:
+            raise ConfigError(f"--on-unavailable: {exc}") from exc
+    elif not limits:
+        raise ConfigError(f"no limits: write NAME=RATE, with a rate such as {RATE_FORM}")
+
+    async def work(store: Store) -> StoredLimits:
+        before = await store.policy.read_limits(scope) or StoredLimits((), 0)
+        wanted = StoredLimits(limits or before.limits, 0, unavailable or before.on_unavailable)
+        return await store.policy.write_limits(scope, wanted, change_of(arguments))
+
+    print(f"{scope}: {_describe(with_store(arguments, work))}")
+    return 0
+
+
+def _parse_limits(texts: Sequence[str]) -> tuple[Limit, ...]:
+    limits: dict[str, Limit] = {}
+    for text in texts:
+        name, equals, rate = text.partition("=")
+        if not equals:
+            raise ConfigError(f"'{text}': write NAME=RATE, with a rate such as {RATE_FORM}")
+        if name in limits:
+            raise ConfigError(f"'{text}': limit '{name}' is given twice")
+        try:
+            limits[name] = parse_limit(name, rate)
+        except ValueError as exc:
+            raise ConfigError(f"'{text}': {exc}") from exc
+    if len(limits) > MAX_LIMITS:
+        raise ConfigError(f"{len(limits)} limits are more than the {MAX_LIMITS} a scope can have")
+    return tuple(limits.values())
+
+
+def _describe(stored: StoredLimits) -> str:
+    limits = format_limits(stored.limits) or "no limits"
+    unavailable = stored.on_unavailable
+    return f"{limits} (on unavailable: {unavailable})" if unavailable else limits
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    scope = _scope(arguments)
+
+    async def work(store: Store) -> tuple[StoredLimits | None, Resolved | None]:
+        if scope.entity is None or scope.resource is None:
+            return await store.policy.read_limits(scope), None
+        lookup = await store.policy.lookup(scope.entity, scope.resource)
+        return lookup.limits.get(scope), resolve(lookup, scope.entity, scope.resource)
+
+    stored, resolved = with_store(arguments, work)
+    if arguments.json:
+        print_json(_show_values(scope, stored, resolved))
+    else:
+        print_lines(_show_lines(scope, stored, resolved))
+    return 0 if stored is not None or (resolved is not None and resolved.limits) else 1
+
+
+def _show_values(
+    scope: Scope, stored: StoredLimits | None, resolved: Resolved | None
+) -> dict[str, Any]:
+    own = stored or StoredLimits((), 0)
+    values = _scope_values(scope, own)
+    if resolved is not None:
+        source = None if resolved.scope is None else resolved.scope._asdict()
+        values["in_force"] = {"from": source, "limits": limit_values(resolved.limits)}
+    return values
+
+
+def _scope_values(scope: Scope, stored: StoredLimits) -> dict[str, Any]:
+    values: dict[str, Any] = {**scope._asdict(), "limits": limit_values(stored.limits)}
+    if scope == SYSTEM:
+        values["on_unavailable"] = stored.on_unavailable or None
+    return {**values, "version": stored.version}
+
+
+def _show_lines(scope: Scope, stored: StoredLimits | None, resolved: Resolved | None) -> list[str]:
+    if stored is None:
+        lines = [f"{scope}: no limits" + (" of its own" if resolved is not None else "")]
+    else:
+        lines = [f"{scope}: version {stored.version}", *limit_lines(stored.limits)]
+        if stored.on_unavailable:
+            lines.append(f"  on unavailable: {stored.on_unavailable}")
+    if resolved is None:
+        return lines
+    if resolved.scope is None:
+        return [*lines, "in force: nothing, it is unlimited"]
+    if resolved.scope == scope:
+        return [*lines, "in force: these"]
+    return [*lines, f"in force: those of {resolved.scope}", *limit_lines(resolved.limits)]
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    scope = _scope(arguments)
+    check_somebody_is_there(arguments.yes, "delete the limits")
+    stored = with_store(arguments, lambda store: store.policy.read_limits(scope))
+    if stored is None:
+        print(f"{scope}: no limits")
+        return 1
+    warning = f"This deletes the limits of {scope}: {_describe(stored)}"
+    if not arguments.yes and not agrees(warning):
+        print(f"{scope}: limits kept")
+        return 1
+    change = change_of(arguments)
+    with_store(arguments, lambda store: store.policy.delete_limits(scope, change))
+    print(f"{scope}: limits deleted")
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    resource = arguments.resource
+    check_name("resource", resource)
+
+    async def work(store: Store) -> dict[Scope, StoredLimits]:
+        policy = store.policy
+        if resource is None:
+            return await read_all_limits(policy, await all_of(policy.list_scopes))
+        names = await all_of(
+            lambda after, count: policy.list_entities_with_limits(resource, after, count)
+        )
+        return await read_all_limits(policy, [Scope(name, resource) for name in names])
+
+    found = with_store(arguments, work)
+    if arguments.json:
+        print_json([_scope_values(scope, stored) for scope, stored in found.items()])
+        return 0
+    if not found:
+        print_note("nothing has limits" if resource is None else "no entity has its own limits")
+        return 0
+    rows = [
+        (scope.entity or "(all)", scope.resource or "(all)", _describe(stored))
+        for scope, stored in found.items()
+    ]
+    print_lines(table_lines(("ENTITY", "RESOURCE", "LIMITS"), rows))
+    return 0
+
+
+async def read_all_limits(
+    policy: PolicyStore, scopes: Sequence[Scope]
+) -> dict[Scope, StoredLimits]:
+    """The limits of scopes; one whose limits were deleted meanwhile is left out."""
+    found: dict[Scope, StoredLimits] = {}
+    for begin in range(0, len(scopes), AT_ONCE):
+        some = scopes[begin : begin + AT_ONCE]
+        stored = await asyncio.gather(*(policy.read_limits(scope) for scope in some))
+        found.update((s, one) for s, one in zip(some, stored, strict=True) if one is not None)
+    return found

@@ -1,0 +1,165 @@
+"""`penstock policy`: all entities and limits as one file."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.cli.asking import agrees, check_somebody_is_there
+from penstock.cli.changes import change_lines, change_values
+from penstock.cli.limits import read_all_limits
+from penstock.cli.store import add_store_flags, all_of, change_of, with_store
+from penstock.cli.tables import print_json, print_lines, print_note
+from penstock.config.policy_file import format_policy, read_policy
+from penstock.config.problems import RulesError
+from penstock.core.policy_diff import (
+    EntityChange,
+    Policy,
+    PolicyChange,
+    count_unnamed,
+    diff,
+    is_empty,
+)
+from penstock.errors import ConfigError, PenstockError
+from penstock.store.policy_port import Change
+from penstock.store.port import Store
+
+EXAMPLES: Final = {
+    "apply": """\
+What the file names becomes as the file has it. What it does not name stays, unless pruned.
+
+exit code: 0 done, or nothing to do; 1 left as it was, 2 error
+
+examples:
+  penstock policy apply -f policy.yaml
+  penstock policy apply -f policy.yaml --prune --yes
+""",
+    "diff": """\
+exit code: 0 no difference, 1 there is one, 2 error
+
+example:
+  penstock policy diff -f policy.yaml
+""",
+    "export": "example:\n  penstock policy export > policy.yaml\n",
+}
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    group = commands.add_parser(
+        "policy", help="keep entities and limits in a file", description="Policy files."
+    )
+    actions = group.add_subparsers(metavar="COMMAND", required=True)
+    for name, run, text in (
+        ("apply", _apply, "show what a file changes, ask, and change it"),
+        ("diff", _diff, "show what a file would change"),
+        ("export", _export, "print what is stored, as a file"),
+    ):
+        parser = actions.add_parser(
+            name,
+            help=text,
+            description=f"{text.capitalize()}.",
+            epilog=EXAMPLES[name],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(run=run)
+        if name != "export":
+            parser.add_argument(
+                "-f", "--file", metavar="FILE", required=True, help="a policy file; - is the input"
+            )
+            text = "delete what is not in the file"
+            parser.add_argument("--prune", action="store_true", help=text)
+        if name == "apply":
+            parser.add_argument("--yes", action="store_true", help="don't ask")
+        add_store_flags(parser, reads=name == "diff", writes=name == "apply")
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    changes, unnamed = _compare(arguments)
+    if not changes:
+        print("nothing to do" + unnamed)
+        return 0
+    print_lines(change_lines(changes))
+    check_somebody_is_there(arguments.yes, "make these changes")
+    count = f"{len(changes)} change" + ("" if len(changes) == 1 else "s")
+    if not arguments.yes and not agrees(f"{count} to make{unnamed}."):
+        print("left as it was")
+        return 1
+    change = change_of(arguments)
+    with_store(arguments, lambda store: _make(store, changes, change))
+    print(f"{count} made{unnamed}")
+    return 0
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    changes, unnamed = _compare(arguments)
+    if arguments.json:
+        print_json([change_values(change) for change in changes])
+    elif changes:
+        print_lines(change_lines(changes))
+    else:
+        print_note("no difference" + unnamed)
+    return 1 if changes else 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    print(format_policy(with_store(arguments, read_stored)), end="")
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> tuple[list[PolicyChange], str]:
+    """The changes, and a word on what is stored and not in the file."""
+    text = _read_file(arguments.file)
+    stored = with_store(arguments, read_stored)
+    stay = {} if arguments.prune else stored.entities
+    name = "standard input" if arguments.file == "-" else arguments.file
+    try:
+        wanted = read_policy(name, text, {one.name: one.parent for one in stay.values()})
+    except RulesError as exc:
+        count = f"{len(exc.errors)} error" + ("" if len(exc.errors) == 1 else "s")
+        raise ConfigError(f"{count}, so this policy can't be used:\n{exc}") from exc
+    unnamed = 0 if arguments.prune else count_unnamed(stored, wanted)
+    word = f"; {unnamed} stored and not in the file, which --prune deletes" if unnamed else ""
+    return diff(stored, wanted, prune=arguments.prune), word
+
+
+def _read_file(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(f"{name}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{name}: not UTF-8") from exc
+
+
+async def read_stored(store: Store) -> Policy:
+    entities, scopes = await asyncio.gather(
+        all_of(store.policy.list_entities), all_of(store.policy.list_scopes)
+    )
+    limits = await read_all_limits(store.policy, scopes)
+    return Policy(
+        {entity.name: entity for entity in entities},
+        {scope: stored for scope, stored in limits.items() if not is_empty(stored)},
+    )
+
+
+async def _make(store: Store, changes: Sequence[PolicyChange], change: Change) -> None:
+    for number, one in enumerate(changes):
+        try:
+            await _make_one(store, one, change)
+        except PenstockError:
+            print_note(f"{number} of {len(changes)} changes were made, then this went wrong:")
+            raise
+
+
+async def _make_one(store: Store, one: PolicyChange, change: Change) -> None:
+    if not isinstance(one, EntityChange):
+        if one.after is None:
+            await store.policy.delete_limits(one.scope, change)
+        else:
+            await store.policy.write_limits(one.scope, one.after, change)
+    elif one.after is not None:
+        await store.policy.write_entity(one.after, change)
+    elif one.before is not None:
+        await store.policy.delete_entity(one.before.name, change)

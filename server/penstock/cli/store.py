@@ -1,0 +1,89 @@
+"""The store that a command works on: opened for one command, and closed whatever happens."""
+
+import argparse
+import asyncio
+import getpass
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from penstock.config.settings import add_flags, read_settings
+from penstock.core.entities import name_problem
+from penstock.errors import ConfigError
+from penstock.store.open import open_store
+from penstock.store.policy_port import Change, Page
+from penstock.store.port import Store
+
+T = TypeVar("T")
+
+PAGE: Final = 100
+
+
+def add_store_flags(
+    parser: argparse.ArgumentParser, *, reads: bool = False, writes: bool = False
+) -> None:
+    """Give a command `--store`, and what all that read or write have."""
+    if reads:
+        parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    if writes:
+        text = "who makes the change, for the audit (default: your user name)"
+        parser.add_argument("--by", metavar="NAME", help=text)
+    add_flags(parser, ("store",))
+
+
+def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Do the work of a command on the store that its flags or the environment name."""
+    url = read_settings(arguments, os.environ).store
+    if url.partition(":")[0].lower() == "memory":
+        raise ConfigError(
+            f"store '{url}': what is in memory is gone with this command; "
+            "give --store the store of your server"
+        )
+
+    async def run() -> T:
+        store = await open_store(url)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def change_of(arguments: argparse.Namespace) -> Change:
+    """Who makes a change, and when."""
+    by = arguments.by or _user_name()
+    if not by.isprintable():
+        raise ConfigError(f"--by: {by!r} has characters that can't be printed")
+    return Change(by, now_ms())
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # nobody has this process's number
+        return "unknown"
+
+
+async def all_of(page: Callable[[str | None, int], Awaitable[Page[T]]]) -> list[T]:
+    """Every item of every page."""
+    items: list[T] = []
+    after: str | None = None
+    while True:
+        found = await page(after, PAGE)
+        items += found.items
+        after = found.next
+        if after is None:
+            return items
+
+
+def check_name(kind: str, name: str | None) -> None:
+    """Refuse a name that can't be; None is no name."""
+    problem = None if name is None else name_problem(kind, name)
+    if problem is not None:
+        raise ConfigError(problem)

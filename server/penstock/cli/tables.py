@@ -1,0 +1,82 @@
+"""What commands show: tables for people, JSON for scripts."""
+
+import json
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.config.rates import format_rate
+from penstock.core.limits import MILLI, Limit
+
+
+def table_lines(
+    header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = ""
+) -> list[str]:
+    """Aligned columns, two blanks apart."""
+    table = [header, *rows] if header else rows
+    widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        cells = [
+            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+        ]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return lines
+
+
+def _width(text: str) -> int:
+    """How many columns a text takes: a Chinese character takes two, a combining one none."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_note(text: str) -> None:
+    """What is no part of an answer: `… | wc -l` counts answers."""
+    print(text, file=sys.stderr)
+
+
+def format_limits(limits: Sequence[Limit]) -> str:
+    """Limits as `penstock limits set` takes them."""
+    return " ".join(f"{limit.name}={format_rate(limit)}" for limit in sorted(limits))
+
+
+def limit_lines(limits: Sequence[Limit]) -> list[str]:
+    rows = [
+        (limit.name, format_rate(limit).partition(",")[0], f"{limit.burst // MILLI}")
+        for limit in sorted(limits)
+    ]
+    return table_lines(("LIMIT", "RATE", "BURST"), rows, "  ")
+
+
+def limit_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
+    """Limits as scripts see them."""
+    return [
+        {
+            "name": limit.name,
+            "rate": format_rate(limit),
+            "tokens": limit.refill // MILLI,
+            "period_ms": limit.period_ms,
+            "burst": limit.burst // MILLI,
+        }
+        for limit in sorted(limits)
+    ]
+
+
+def format_pairs(pairs: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(pairs.items()))
+
+
+def format_time(at_ms: int) -> str:
+    """UTC, to the second."""
+    return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"

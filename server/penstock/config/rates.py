@@ -1,0 +1,82 @@
+"""Rates as people write them: 100/minute, 5/s, 1000/90s, 10000/minute,burst=15000."""
+
+import re
+from typing import Final
+
+from penstock.config.durations import format_duration, parse_duration_ms
+from penstock.config.rule_limits import MAX_FILL_MS, YEAR_MS
+from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
+
+MAX_LIMITS: Final = 10
+"""Limits of one scope. Their buckets are one item, read and written whole for every take."""
+
+RATE_FORM: Final = "100/minute, 5/s or 1000/90s, and ,burst=N behind it if need be"
+NAME_FORM: Final = "1 to 64 letters, digits, _ . or -"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_RATE: Final = re.compile(r"([^/,]*)/([^/,]*?)(?:,\s*burst=([^/,]*))?")
+_COUNT: Final = re.compile("[0-9]{1,10}")
+
+_SPELLINGS: Final = {
+    Unit.SECOND: ("s", "sec", "secs", "second", "seconds"),
+    Unit.MINUTE: ("m", "min", "mins", "minute", "minutes"),
+    Unit.HOUR: ("h", "hour", "hours"),
+    Unit.DAY: ("d", "day", "days"),
+    Unit.WEEK: ("w", "week", "weeks"),
+    Unit.MONTH: ("month", "months"),
+    Unit.YEAR: ("y", "year", "years"),
+}
+_PERIODS_MS: Final = {name: unit.value for unit, names in _SPELLINGS.items() for name in names}
+
+
+def parse_limit(name: str, rate: str) -> Limit:
+    """Make a limit of its name and its rate; ValueError shows the right form."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"'{name[:70]}' is no limit's name: write {NAME_FORM}")
+    parts = _RATE.fullmatch(rate.strip())
+    if parts is None:
+        raise ValueError(f"'{rate}' is no rate: write {RATE_FORM}")
+    tokens = _count(rate, parts[1])
+    burst = None if parts[3] is None else _count(rate, parts[3])
+    period_ms = _period_ms(rate, parts[2])
+    if (burst or tokens) * period_ms > MAX_FILL_MS * tokens:
+        raise ValueError(f"'{rate}' takes more than {MAX_FILL_MS // YEAR_MS} years to refill")
+    return Limit.per(tokens, period_ms, name=name, burst=burst)
+
+
+def _count(rate: str, text: str) -> int:
+    if _COUNT.fullmatch(text) is None or not 0 < int(text) <= UINT32_MAX:
+        raise ValueError(
+            f"'{rate}' is no rate: '{text}' is no whole number from 1 to {UINT32_MAX}; "
+            f"write {RATE_FORM}"
+        )
+    return int(text)
+
+
+def _period_ms(rate: str, text: str) -> int:
+    known = _PERIODS_MS.get(text.lower())
+    if known is not None:
+        return known
+    try:
+        period_ms = parse_duration_ms(text)
+    except ValueError:
+        period_ms = 0
+    if period_ms == 0:
+        units = ", ".join(unit.name.lower() for unit in _SPELLINGS)
+        raise ValueError(
+            f"'{rate}' is no rate: '{text}' is neither one of {units} nor a duration such as 90s"
+        )
+    return period_ms
+
+
+def format_rate(limit: Limit) -> str:
+    """Write a limit's rate in the form that `parse_limit` reads."""
+    unit = limit.unit
+    period = format_duration(limit.period_ms) if unit is Unit.UNKNOWN else unit.name.lower()
+    burst = "" if limit.burst == limit.refill else f",burst={format_tokens(limit.burst)}"
+    return f"{format_tokens(limit.refill)}/{period}{burst}"
+
+
+def format_tokens(amount: int) -> str:
+    """Write an amount of millitokens, nearly always a whole number of tokens."""
+    return str(amount // MILLI) if amount % MILLI == 0 else str(amount / MILLI)

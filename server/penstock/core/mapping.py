@@ -1,0 +1,91 @@
+"""From a descriptor to a stored entity: by its keys, and templates over its values.
+
+Clients choose the values, so what comes out of a template is made a name that no other kind of item
+has, and that is not too long.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from penstock.core.entities import DEFAULT, MAX_NAME
+from penstock.core.request import Entries
+
+HITS: Final = -1
+"""In `consume`: the descriptor's amount."""
+
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_FIELD: Final = re.compile(r"\{([^{}]*)\}")
+
+
+class Target(NamedTuple):
+    """Whose limits a descriptor takes from."""
+
+    entity: str
+    resource: str
+    consume: tuple[tuple[str, int], ...] | None = None
+    """How much from which limit; None: the descriptor's amount from every limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text with `{key}` for the value of an entry, and `{domain}` for the domain."""
+
+    text: str
+
+    def unknown(self, keys: Iterable[str]) -> list[str]:
+        """Fields that no entry will fill."""
+        known = {*keys, "domain"}
+        return [name for name in _FIELD.findall(self.text) if name not in known]
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        return _safe(_FIELD.sub(lambda match: values[match[1]], self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class EntityMapping:
+    """What a descriptor with exactly these keys, in this order, stands for."""
+
+    keys: tuple[str, ...]
+    entity: Template
+    resource: Template
+    consume: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mappings:
+    """The mappings of a domain, and those that every domain has."""
+
+    domain: str = ""
+    by_keys: Mapping[tuple[str, ...], EntityMapping] = field(default_factory=dict)
+
+    def target(self, entries: Entries) -> Target | None:
+        """Find whose limits a descriptor takes from by the domain's own mappings."""
+        mapping = self.by_keys.get(tuple([key for key, _ in entries]))
+        if mapping is None:
+            return None
+        # Of a key that stands there twice, the last value counts.
+        values = {**dict(entries), "domain": self.domain}
+        return Target(mapping.entity.fill(values), mapping.resource.fill(values), mapping.consume)
+
+
+def built_in_target(entries: Entries) -> Target | None:
+    """`entity` and `resource`, or these and the one `limit` to take from."""
+    keys = tuple([key for key, _ in entries])
+    if keys not in {("entity", "resource"), ("entity", "resource", "limit")}:
+        return None
+    (_, entity), (_, resource), *limit = entries
+    consume = tuple((name, HITS) for _, name in limit) or None
+    return Target(_safe(entity), _safe(resource), consume)
+
+
+def _safe(name: str) -> str:
+    if not name.isprintable():
+        name = _UNPRINTABLE.sub(lambda match: f"%{ord(match[0]):02x}", name)
+    if name.startswith("$") or name in {"", DEFAULT}:
+        name = f"%{name}"
+    if len(name) > MAX_NAME:
+        name = f"{name[:64]}%%{sha256(name.encode()).hexdigest()}"
+    return name

@@ -1,0 +1,118 @@
+"""The limits in force for entities: what the store has, kept for a while.
+
+The laws of this file: one caller at a time reads a key, and the others wait for it; what was read
+serves on while the store errs; and nothing is kept without bound, as clients choose the keys.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from penstock.core.entities import MAX_DEPTH, SYSTEM, Chain, Level, Lookup, resolve
+from penstock.core.take import Key
+from penstock.errors import StoreError
+from penstock.store.policy_port import PolicyStore
+
+LOG: Final = logging.getLogger(__name__)
+
+KEPT: Final = 65_536
+"""Keys, some 50 MB. Each is read again after the time that a change may take to be in force."""
+
+RETRY_MS: Final = 1_000
+"""While the store errs, an old answer is good for so long before it is asked again."""
+
+
+class _Kept(NamedTuple):
+    lookup: Lookup
+    read_ms: int
+    until_ms: int
+
+
+class Policies:
+    def __init__(self, store: PolicyStore, kept_ms: int, clock_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._kept_ms = kept_ms
+        self._clock_ms = clock_ms
+        self._kept: dict[Key, _Kept] = {}
+        self._chains: dict[Key, tuple[Chain, int]] = {}
+        self._reading: dict[Key, asyncio.Task[_Kept]] = {}
+        self.on_unavailable = ""
+        """What the system's stored limits say of times when the store fails, when last seen."""
+
+    def known(self, keys: Sequence[Key]) -> list[Chain] | None:
+        """The chains of some entities and resources, if all of them can be told without waiting."""
+        now_ms = self._clock_ms()
+        chains = []
+        for key in keys:
+            chain, until_ms = self._chains.get(key, ((), -1))
+            if until_ms < now_ms:
+                return None
+            chains.append(chain)
+        return chains
+
+    async def read(self, keys: Sequence[Key]) -> list[Chain]:
+        """The same, with reading what is missing. StoreError if it can't be read and never was."""
+        return list(await asyncio.gather(*[self._chain(key) for key in keys]))
+
+    async def read_system(self) -> None:
+        """Learn what holds for all, before the first request."""
+        stored = await self._store.read_limits(SYSTEM)
+        self.on_unavailable = "" if stored is None else stored.on_unavailable
+
+    async def _chain(self, key: Key) -> Chain:
+        levels: list[Level] = []
+        until_ms, climbing, depth = self._clock_ms() + self._kept_ms, key, 0
+        while depth < MAX_DEPTH:
+            lookup, read_ms, kept_until_ms = await self._lookup(climbing)
+            until_ms = min(until_ms, kept_until_ms)
+            limits, scope = resolve(lookup, climbing.entity, climbing.resource)
+            if scope is not None:
+                levels.append(Level(climbing, limits, read_ms, scope.entity is not None))
+            entity = lookup.entity
+            if entity is None or not entity.cascade or entity.parent is None:
+                break
+            climbing, depth = Key(entity.parent, key.resource), depth + 1
+        chain = tuple(levels)
+        self._chains.pop(key, None)
+        self._chains[key] = chain, until_ms
+        if len(self._chains) > KEPT:
+            del self._chains[next(iter(self._chains))]
+        return chain
+
+    async def _lookup(self, key: Key) -> _Kept:
+        kept = self._kept.get(key)
+        if kept is not None and self._clock_ms() <= kept.until_ms:
+            return kept
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = asyncio.get_running_loop().create_task(self._read(key, kept))
+            self._reading[key] = reading
+            reading.add_done_callback(lambda done: self._done(key, done))
+        # Whoever began it may be gone before it ends, and others wait.
+        return await asyncio.shield(reading)
+
+    def _done(self, key: Key, reading: "asyncio.Task[_Kept]") -> None:
+        self._reading.pop(key, None)
+        if not reading.cancelled():
+            reading.exception()  # told to those who wait, if anybody does
+
+    async def _read(self, key: Key, old: _Kept | None) -> _Kept:
+        asked_ms = self._clock_ms()
+        try:
+            lookup = await self._store.lookup(key.entity, key.resource)
+        except StoreError as exc:
+            if old is None:
+                raise
+            LOG.warning("going by old limits of %s for %s: %s", key.entity, key.resource, exc)
+            kept = old._replace(until_ms=self._clock_ms() + RETRY_MS)
+        else:
+            # As of before it was asked for: it is no newer than that.
+            kept = _Kept(lookup, asked_ms, self._clock_ms() + self._kept_ms)
+            system = lookup.limits.get(SYSTEM)
+            self.on_unavailable = "" if system is None else system.on_unavailable
+        self._kept.pop(key, None)
+        self._kept[key] = kept
+        if len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        return kept

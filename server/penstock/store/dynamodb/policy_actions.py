@@ -1,0 +1,55 @@
+"""What a transaction of policy does to items, and what must still hold. Never awaits.
+
+The law of this file: nothing is written over what was not seen.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.store.dynamodb.images import Attributes, number
+from penstock.store.dynamodb.keys import PK, Primary, primary_of
+from penstock.store.dynamodb.policy_items import CHILD_COUNT, Record
+
+Action = tuple[str, Mapping[str, Any]]
+"""Its kind, such as Put, and its parameters but for the table."""
+
+
+def put(item: Record, seen: Attributes | None, *same: str) -> Action:
+    """Write an item, if these attributes are as seen; or, if none was seen, there is none."""
+    return "Put", {"Item": item, **_while_seen(seen, same)}
+
+
+def delete(seen: Attributes, *same: str) -> Action:
+    return "Delete", {"Key": primary_of(seen).attributes, **_while_seen(seen, same)}
+
+
+def erase(key: Primary) -> Action:
+    """Delete an item, whatever it has become since: it goes with its owner."""
+    return "Delete", {"Key": key.attributes}
+
+
+def count_child(seen: Attributes, difference: int, *same: str) -> Action:
+    """Count an entity's children anew; with no difference, see to it that it is as seen."""
+    parameters = {"Key": primary_of(seen).attributes, **_while_seen(seen, same)}
+    if not difference:
+        return "ConditionCheck", parameters
+    parameters["ExpressionAttributeNames"] |= {"#count": CHILD_COUNT}
+    parameters["ExpressionAttributeValues"] |= {":more": number(difference)}
+    return "Update", {**parameters, "UpdateExpression": "ADD #count :more"}
+
+
+def _while_seen(seen: Attributes | None, same: tuple[str, ...]) -> Record:
+    if seen is None:
+        absent = {"ExpressionAttributeNames": {"#n0": PK}}
+        return {"ConditionExpression": "attribute_not_exists(#n0)", **absent}
+    conditions = [
+        f"#n{i} = :v{i}" if name in seen else f"attribute_not_exists(#n{i})"
+        for i, name in enumerate(same)
+    ]
+    return {
+        "ConditionExpression": " AND ".join(conditions),
+        "ExpressionAttributeNames": {f"#n{i}": name for i, name in enumerate(same)},
+        "ExpressionAttributeValues": {
+            f":v{i}": seen[name] for i, name in enumerate(same) if name in seen
+        },
+    }

@@ -1,0 +1,124 @@
+"""Lists of items, page by page, and items that go in great numbers.
+
+Indexes follow the table a moment later: a list may miss what was just written. So nothing is
+decided by one.
+"""
+
+import asyncio
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.store.dynamodb.engine import Engine, pauses
+from penstock.store.dynamodb.errors import DynamoError, Failure, Fault
+from penstock.store.dynamodb.images import Attributes
+from penstock.store.dynamodb.keys import PK, SK, Primary, primary_of
+from penstock.store.policy_laws import bad_token
+from penstock.store.policy_port import Page
+
+READ_AT_ONCE: Final = 1_000
+
+DELETED_AT_ONCE: Final = 25
+"""What DynamoDB takes in one batch."""
+
+SWEEP_TRIES: Final = 10
+"""For a batch that DynamoDB does in part: 3 s and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The items of one partition, of the table or of an index, in the order of their sort keys."""
+
+    partition: str
+    index: str = ""
+    prefix: str = ""
+    """What their sort keys begin with."""
+    newest_first: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return f"{self.index}{PK}", f"{self.index}{SK}"
+
+    def parameters(self) -> dict[str, Any]:
+        """Of Query."""
+        condition, names, values = "#n0 = :v0", {"#n0": self.key[0]}, {":v0": self.partition}
+        if self.prefix:
+            condition += " AND begins_with(#n1, :v1)"
+            names["#n1"], values[":v1"] = self.key[1], self.prefix
+        return {
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": {name: {"S": text} for name, text in values.items()},
+            "ScanIndexForward": not self.newest_first,
+            **({"IndexName": self.index} if self.index else {"ConsistentRead": True}),
+        }
+
+    def token(self, last: Attributes) -> str:
+        """Where a page that ends with this item goes on."""
+        texts = [last[name]["S"] for name in (PK, SK, self.key[1])]
+        return urlsafe_b64encode(json.dumps(texts).encode()).decode()
+
+    def start(self, token: str) -> dict[str, Any]:
+        try:
+            partition, sort, listed = map(str, json.loads(urlsafe_b64decode(token)))
+        except (ValueError, TypeError) as exc:
+            raise bad_token(token) from exc
+        texts = {PK: partition, SK: sort, self.key[0]: self.partition, self.key[1]: listed}
+        return {name: {"S": text} for name, text in texts.items()}
+
+
+async def read_page(
+    engine: Engine, listing: Listing, after: str | None, count: int
+) -> Page[Attributes]:
+    parameters = {"TableName": engine.table, **listing.parameters()}
+    if after is not None:
+        parameters["ExclusiveStartKey"] = listing.start(after)
+    found: list[Attributes] = []
+    while len(found) <= count:  # one more, to know whether there is a next page
+        answer = await engine.call("query", Limit=count + 1 - len(found), **parameters)
+        found += answer["Items"]
+        if "LastEvaluatedKey" not in answer:
+            break
+        parameters["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+    is_last = len(found) <= count
+    return Page(tuple(found[:count]), None if is_last else listing.token(found[count - 1]))
+
+
+async def read_listed(
+    engine: Engine, listing: Listing, after: str | None, count: int
+) -> Page[Attributes]:
+    """The items that an index has but the keys of: as they are now, without those gone since."""
+    page = await read_page(engine, listing, after, count)
+    keys = [primary_of(item) for item in page.items]
+    found = await engine.read_items(keys)
+    return Page(tuple(found[key] for key in keys if key in found), page.next)
+
+
+async def read_all(engine: Engine, listing: Listing) -> list[Attributes]:
+    found: list[Attributes] = []
+    after = None
+    while True:
+        page = await read_page(engine, listing, after, READ_AT_ONCE)
+        found += page.items
+        after = page.next
+        if after is None:
+            return found
+
+
+async def sweep(engine: Engine, keys: Sequence[Primary]) -> None:
+    """Delete items, whatever they are and in any order."""
+    for first in range(0, len(keys), DELETED_AT_ONCE):
+        await _delete(engine, keys[first : first + DELETED_AT_ONCE])
+
+
+async def _delete(engine: Engine, keys: Sequence[Primary]) -> None:
+    left: Any = [{"DeleteRequest": {"Key": key.attributes}} for key in keys]
+    for pause_s, _ in zip(pauses(most_s=1.0), range(SWEEP_TRIES), strict=False):
+        answer = await engine.call("batch_write_item", RequestItems={engine.table: left})
+        left = answer.get("UnprocessedItems", {}).get(engine.table)
+        if not left:
+            return
+        await asyncio.sleep(pause_s)
+    raise DynamoError(Failure(Fault.THROTTLED, "DynamoDB left a deletion unprocessed", {}))

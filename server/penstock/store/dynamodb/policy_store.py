@@ -1,0 +1,244 @@
+"""The policy port on DynamoDB: one table for buckets and policy.
+
+A change is read, checked, and written with its audit event in one transaction, which holds only
+while what was read is still so. If it is not, all of it begins anew: what is refused, and why, is
+always told from what was read.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+from penstock.core.entities import Entity, Lookup, Scope, StoredLimits, scopes_of
+from penstock.core.take import Key
+from penstock.store.dynamodb import policy_family as family
+from penstock.store.dynamodb.engine import Engine, pauses
+from penstock.store.dynamodb.errors import DynamoError, Failure, Fault
+from penstock.store.dynamodb.images import RESOURCE, Attributes
+from penstock.store.dynamodb.keys import (
+    AUDITS,
+    BUCKETS,
+    CONFIGS,
+    ENTITIES,
+    SCOPES,
+    Primary,
+    audit_partition,
+    config_key,
+    entity_config_partition,
+    meta_key,
+    partition,
+    primary_of,
+    resource_partition,
+)
+from penstock.store.dynamodb.policy_actions import Action, delete, erase, put
+from penstock.store.dynamodb.policy_items import (
+    CHILD_COUNT,
+    CONFIG_VERSION,
+    ENTITY,
+    VERSION,
+    audit_item,
+    count_children,
+    entity_item,
+    limits_item,
+    parse_audit,
+    parse_entity,
+    parse_limits,
+    parse_scope,
+)
+from penstock.store.dynamodb.policy_lists import (
+    Listing,
+    read_all,
+    read_listed,
+    read_page,
+    sweep,
+)
+from penstock.store.policy_laws import (
+    check_limits,
+    check_version,
+    entity_record,
+    limits_record,
+    subject_of,
+)
+from penstock.store.policy_port import AuditEvent, Change, Page
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 50
+"""To write a change while others change the same: some 5 s."""
+
+ERASED_AT_ONCE: Final = 90
+"""Limits that go in the transaction that deletes their entity; it has room for 100 items."""
+
+Plan = tuple[T, list[Action]]
+"""What a change comes to, and what it writes."""
+
+
+class DynamoPolicy:
+    def __init__(self, engine: Engine, forget: Callable[[Iterable[Key]], None]) -> None:
+        """`forget` is told of buckets that are deleted."""
+        self._engine = engine
+        self._forget = forget
+        self._event_numbers = count()
+
+    async def lookup(self, entity: str, resource: str) -> Lookup:
+        meta = meta_key(entity)
+        configs = {scope: config_key(scope) for scope in scopes_of(entity, resource)}
+        found = await self._engine.read_items([meta, *configs.values()])
+        return Lookup(
+            parse_entity(found[meta]) if meta in found else None,
+            {scope: parse_limits(found[key]) for scope, key in configs.items() if key in found},
+        )
+
+    async def read_entity(self, name: str) -> Entity | None:
+        item = await family.read_meta(self._engine, name)
+        return None if item is None else parse_entity(item)
+
+    async def write_entity(self, entity: Entity, change: Change) -> Entity:
+        return await self._commit(partial(self._plan_entity, entity, change))
+
+    async def _plan_entity(self, entity: Entity, change: Change) -> Plan[Entity]:
+        item = await family.read_meta(self._engine, entity.name)
+        before = None if item is None else parse_entity(item)
+        check_version(entity, before)
+        parent = None if before is None else before.parent
+        moves = []
+        if parent != entity.parent:
+            moves = await family.move(self._engine, entity, item, parent)
+        after = replace(entity, metadata=dict(entity.metadata), version=entity.version + 1)
+        written = put(entity_item(after, count_children(item)), item, VERSION, CHILD_COUNT)
+        records = entity_record(before), entity_record(after)
+        event = self._event(entity.name, "entity.write", change, None, *records)
+        return after, [written, *moves, event]
+
+    async def delete_entity(self, name: str, change: Change) -> bool:
+        left = await self._commit(partial(self._plan_deletion, name, change))
+        if left is None:
+            return False
+        # Any number of buckets, which no transaction holds. One that a server makes meanwhile,
+        # by what it last heard of the entity, stays until its time is over.
+        buckets = await read_all(self._engine, Listing(partition(name), prefix=BUCKETS))
+        await sweep(self._engine, [*left, *map(primary_of, buckets)])
+        self._forget(map(_bucket, buckets))
+        return True
+
+    async def _plan_deletion(self, name: str, change: Change) -> Plan[list[Primary] | None]:
+        """Comes to the limits that are left, as a transaction does not take any number of them."""
+        item = await family.read_meta(self._engine, name)
+        if item is None:
+            return None, []
+        await family.refuse_parent(self._engine, name, item)
+        before = parse_entity(item)
+        limits = await read_all(self._engine, Listing(partition(name), prefix=CONFIGS))
+        keys = [primary_of(one) for one in limits]
+        return keys[ERASED_AT_ONCE:], [
+            delete(item, VERSION, CHILD_COUNT),
+            *map(erase, keys[:ERASED_AT_ONCE]),
+            *await family.leave(self._engine, before.parent),
+            self._event(name, "entity.delete", change, None, entity_record(before), None),
+        ]
+
+    async def list_entities(self, after: str | None, count: int) -> Page[Entity]:
+        return await self._list(Listing(ENTITIES, "GSI3"), after, count, parse_entity)
+
+    async def list_children(self, parent: str, after: str | None, count: int) -> Page[str]:
+        page = await read_page(self._engine, family.listing_of(parent), after, count)
+        return Page(tuple(map(_entity, page.items)), page.next)
+
+    async def read_limits(self, scope: Scope) -> StoredLimits | None:
+        item = await self._read_config(scope)
+        return None if item is None else parse_limits(item)
+
+    async def write_limits(
+        self, scope: Scope, stored: StoredLimits, change: Change
+    ) -> StoredLimits:
+        check_limits(scope, stored)
+        return await self._commit(partial(self._plan_limits, scope, stored, change))
+
+    async def _plan_limits(
+        self, scope: Scope, stored: StoredLimits, change: Change
+    ) -> Plan[StoredLimits]:
+        item = await self._read_config(scope)
+        before = None if item is None else parse_limits(item)
+        after = stored._replace(version=1 if before is None else before.version + 1)
+        records = limits_record(before), limits_record(after)
+        return after, [
+            put(limits_item(scope, after), item, CONFIG_VERSION),
+            self._event(subject_of(scope), "limits.write", change, scope, *records),
+        ]
+
+    async def delete_limits(self, scope: Scope, change: Change) -> bool:
+        return await self._commit(partial(self._plan_no_limits, scope, change))
+
+    async def _plan_no_limits(self, scope: Scope, change: Change) -> Plan[bool]:
+        item = await self._read_config(scope)
+        if item is None:
+            return False, []
+        record = limits_record(parse_limits(item))
+        return True, [
+            delete(item, CONFIG_VERSION),
+            self._event(subject_of(scope), "limits.delete", change, scope, record, None),
+        ]
+
+    async def list_scopes(self, after: str | None, count: int) -> Page[Scope]:
+        return await self._list(Listing(SCOPES, "GSI2"), after, count, parse_scope)
+
+    async def list_entities_with_limits(
+        self, resource: str | None, after: str | None, count: int
+    ) -> Page[str]:
+        listing = Listing(entity_config_partition(resource), "GSI3")
+        return await self._list(listing, after, count, _entity)
+
+    async def list_buckets(self, resource: str, after: str | None, count: int) -> Page[Key]:
+        listing = Listing(resource_partition(resource), "GSI2", "BUCKET#")
+        return await self._list(listing, after, count, _bucket)
+
+    async def list_audit(self, subject: str, after: str | None, count: int) -> Page[AuditEvent]:
+        listing = Listing(audit_partition(subject), prefix=AUDITS, newest_first=True)
+        page = await read_page(self._engine, listing, after, count)
+        return Page(tuple(map(parse_audit, page.items)), page.next)
+
+    async def _list(
+        self, listing: Listing, after: str | None, count: int, parse: Callable[[Attributes], T]
+    ) -> Page[T]:
+        page = await read_listed(self._engine, listing, after, count)
+        return Page(tuple(map(parse, page.items)), page.next)
+
+    async def _read_config(self, scope: Scope) -> Attributes | None:
+        key = config_key(scope)
+        return (await self._engine.read_items([key])).get(key)
+
+    async def _commit(self, make: Callable[[], Awaitable[Plan[T]]]) -> T:
+        for pause_s, _ in zip(pauses(), range(ATTEMPTS), strict=False):
+            result, actions = await make()
+            if not actions or await self._engine.transact(actions):
+                return result
+            await asyncio.sleep(pause_s)
+        text = "others keep changing the same entities or limits; try again"
+        raise DynamoError(Failure(Fault.CONFLICT, text, {}))
+
+    def _event(
+        self,
+        subject: str,
+        action: str,
+        change: Change,
+        scope: Scope | None,
+        before: dict[str, Any] | None,
+        after: dict[str, Any] | None,
+    ) -> Action:
+        event = AuditEvent(subject, action, change.now_ms, change.by, scope, before, after)
+        # In order of time, and within a millisecond as this process made them.
+        event_id = f"{change.now_ms:015}-{next(self._event_numbers):08}-{uuid4().hex[:8]}"
+        return put(audit_item(event, event_id), None)
+
+
+def _entity(item: Attributes) -> str:
+    name: str = item[ENTITY]["S"]
+    return name
+
+
+def _bucket(item: Attributes) -> Key:
+    return Key(_entity(item), item[RESOURCE]["S"])

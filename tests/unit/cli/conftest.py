@@ -1,0 +1,61 @@
+"""Commands on a SQLite file, as a user types them."""
+
+import asyncio
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from penstock.cli import main
+from penstock.config.settings import DECLARED
+from penstock.core.take import Take
+from penstock.store.open import open_store
+
+from tests.unit.cli.command import Ran
+
+Type = Callable[..., Ran]
+
+
+class Terminal(io.StringIO):
+    """Somebody who has typed this."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def type_in(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Type:
+    """Runs `penstock …` in an empty directory, with its default store.
+
+    Nobody is at the keyboard unless `answer` is given.
+    """
+    monkeypatch.chdir(tmp_path)
+    for setting in DECLARED:
+        monkeypatch.delenv(setting.env, raising=False)
+
+    def run(*arguments: str, answer: str | None = None, given: str | None = None) -> Ran:
+        capsys.readouterr()
+        with Path(os.devnull).open() as nothing, monkeypatch.context() as patch:
+            stdin: Any = nothing if given is None else io.StringIO(given)
+            patch.setattr("sys.stdin", stdin if answer is None else Terminal(answer))
+            code = main(list(arguments))
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+def take(takes: Sequence[Take], now_ms: int) -> None:
+    """Take from the store of `type_in`, as a server would."""
+
+    async def work() -> None:
+        store = await open_store("sqlite:///penstock.db")
+        try:
+            await store.take(takes, now_ms)
+        finally:
+            await store.close()
+
+    asyncio.run(work())

@@ -1,0 +1,124 @@
+"""`penstock bucket`, as a user types it."""
+
+import json
+import time
+
+import pytest
+from penstock.config.rates import parse_limit
+from penstock.core.take import CHARGE, TAKE, Draw, Key, Mode, Take
+
+from tests.unit.cli.conftest import Type, take
+
+KEY = Key("user-123", "gpt-4")
+
+
+@pytest.fixture
+def now_ms(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Time stands still for the command."""
+    now_ms = time.time_ns() // 1_000_000 // 60_000 * 60_000
+    monkeypatch.setattr("penstock.cli.bucket.now_ms", lambda: now_ms)
+    return now_ms
+
+
+def consume(amount: int, now_ms: int, mode: Mode = TAKE, key: Key = KEY) -> None:
+    limits = parse_limit("rpm", "100/minute"), parse_limit("tpm", "10/minute,burst=20")
+    take([Take(key, limits, (Draw(0, amount * 1000, mode),))], now_ms)
+
+
+def set_limits(type_in: Type) -> None:
+    type_in("limits", "set", "--resource", "gpt-4", "rpm=100/minute", "tpm=10/minute,burst=20")
+
+
+def test_balances_are_shown_as_bars(type_in: Type, now_ms: int) -> None:
+    """As a take would find them now."""
+    set_limits(type_in)
+    consume(83, now_ms - 30_000)
+    ran = type_in("bucket", "show", "user-123", "gpt-4")
+    assert (ran.code, ran.out) == (
+        0,
+        """\
+user-123 on gpt-4
+  rpm  ████████░░░░  67 of 100  100/minute  full in 20s
+  tpm  ████████████  20 of 20   10/minute   full
+""",
+    )
+    found = json.loads(type_in("bucket", "show", "user-123", "gpt-4", "--json").out)
+    assert found["stored"] is True
+    assert found["buckets"][0] == {
+        "name": "rpm",
+        "rate": "100/minute",
+        "tokens": 100,
+        "period_ms": 60_000,
+        "burst": 100,
+        "balance": 67,
+        "consumed": 83,
+        "full_in_ms": 19_800,
+    }
+
+
+def test_debt_is_shown_as_such(type_in: Type, now_ms: int) -> None:
+    """And the bar is empty."""
+    set_limits(type_in)
+    consume(150, now_ms, CHARGE)
+    ran = type_in("bucket", "show", "user-123", "gpt-4")
+    row = ran.out.splitlines()[1]
+    assert row == "  rpm  ░░░░░░░░░░░░  50 in debt, of 100  100/minute  full in 1m30s"
+    found = json.loads(type_in("bucket", "show", "user-123", "gpt-4", "--json").out)
+    assert found["buckets"][0]["balance"] == -50
+
+
+def test_the_limits_in_force_count(type_in: Type, now_ms: int) -> None:
+    """Not those that the last take had."""
+    consume(30, now_ms)
+    type_in("limits", "set", "rpm=50/hour", "new=5/s")
+    assert (
+        type_in("bucket", "show", "user-123", "gpt-4").out
+        == """\
+user-123 on gpt-4
+  new  ████████████  5 of 5    5/second  full
+  rpm  ████████████  50 of 50  50/hour   full
+"""
+    )
+
+
+def test_without_a_take_all_is_full(type_in: Type) -> None:
+    """If there are limits at all."""
+    ran = type_in("bucket", "show", "user-123", "gpt-4")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "user-123 on gpt-4: nothing is limited\n"
+    set_limits(type_in)
+    ran = type_in("bucket", "show", "user-123", "gpt-4")
+    assert ran.code == 0
+    assert ran.out.startswith("user-123 on gpt-4: nothing was taken lately\n  rpm  ████████████ ")
+
+
+def test_buckets_are_listed_and_reset(type_in: Type, now_ms: int) -> None:
+    """Reset says whether there was one."""
+    set_limits(type_in)
+    ran = type_in("bucket", "list", "--resource", "gpt-4")
+    assert (ran.code, ran.out, ran.err) == (0, "", "resource gpt-4: no buckets\n")
+    ran = type_in("bucket", "reset", "user-123", "gpt-4")
+    assert (ran.code, ran.out) == (1, "user-123 on gpt-4: there is no bucket\n")
+    consume(50, now_ms)
+    assert type_in("bucket", "list", "--resource", "gpt-4").out == "user-123\n"
+    found = json.loads(type_in("bucket", "list", "--resource", "gpt-4", "--json").out)
+    assert found == [{"entity": "user-123", "resource": "gpt-4"}]
+    ran = type_in("bucket", "reset", "user-123", "gpt-4")
+    assert (ran.code, ran.out) == (0, "user-123 on gpt-4: full again\n")
+    assert "100 of 100" in type_in("bucket", "show", "user-123", "gpt-4").out
+
+
+def test_buckets_of_rules_are_there_too(type_in: Type, now_ms: int) -> None:
+    """Under the limits of their file, whatever is stored for the system."""
+    consume(50, now_ms, key=Key("user=bob", "$domain:d"))
+    type_in("limits", "set", "rpm=1/s")
+    assert "50 of 100" in type_in("bucket", "show", "user=bob", "$domain:d").out
+    assert type_in("bucket", "list", "--resource", "$domain:d").out == "user=bob\n"
+
+
+@pytest.mark.parametrize("action", ["show", "reset"])
+def test_a_name_that_can_not_be_is_told(type_in: Type, action: str) -> None:
+    """With exit code 2."""
+    ran = type_in("bucket", action, "a\nb", "gpt-4")
+    assert ran.code == 2
+    assert "characters that can't be printed" in ran.err

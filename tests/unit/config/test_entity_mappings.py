@@ -1,0 +1,94 @@
+"""The `entities` of a rules file: what they come to, and what is wrong with them."""
+
+from pathlib import Path
+
+import pytest
+from penstock.config.print_rules import rule_lines
+from penstock.config.problems import RulesError
+from penstock.config.rules import LoadedRules, RulesSource
+from penstock.core.mapping import HITS, Target
+
+GOOD = """\
+domain: llm
+entities:
+  - keys: [api_key, model]
+    entity: "{api_key}"
+    resource: "{domain}/{model}"
+    consume: {rpm: 1, tpm: hits}
+  - keys: [tenant]
+    entity: "tenant-{tenant}"
+    resource: all
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 5}
+"""
+
+
+def load(folder: Path, text: str) -> LoadedRules:
+    file = folder / "rules.yaml"
+    file.write_text(text)
+    return RulesSource(file).load()
+
+
+def test_descriptors_stand_for_stored_entities(tmp_path: Path) -> None:
+    """By their keys, beside rules in the same file."""
+    loaded = load(tmp_path, GOOD)
+    assert loaded.warnings == ()
+    mappings = loaded.rules["llm"].mappings
+    assert mappings.target((("api_key", "k1"), ("model", "gpt-4"))) == Target(
+        "k1", "llm/gpt-4", (("rpm", 1), ("tpm", HITS))
+    )
+    assert mappings.target((("tenant", "a"),)) == Target("tenant-a", "all")
+    assert loaded.rules["llm"].match((("user", "bob"),)) is not None
+
+
+def test_the_rules_in_force_show_them(tmp_path: Path) -> None:
+    """A line each, behind the rules of the domain."""
+    assert list(rule_lines(load(tmp_path, GOOD).rules))[1:] == [
+        "llm [api_key, model]: entity={api_key} resource={domain}/{model} "
+        "consume={rpm: 1, tpm: hits}",
+        "llm [tenant]: entity=tenant-{tenant} resource=all",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "text"),
+    [
+        ("- {keys: [a], entity: '{b}', resource: r}", 3, "entity has {b}, which is none of its"),
+        ("- {keys: [a], entity: '{a}', resource: '{}'}", 3, "resource has {}, which is none"),
+        ("- {entity: e, resource: r}", 3, "keys must be a list of keys"),
+        ("- {keys: [], entity: e, resource: r}", 3, "keys must be a list of keys"),
+        ("- {keys: a, entity: e, resource: r}", 3, "keys must be a list of keys"),
+        ("- {keys: [{a: b}], entity: e, resource: r}", 3, "a key of entities must be a text"),
+        ("- {keys: [a], resource: r}", 3, "entity is missing, such as entity: '{key}'"),
+        ("- {keys: [a], entity: e}", 3, "resource is missing"),
+        ("- {keys: [a], entity: e, resource: r, consume: {}}", 3, "at least one limit"),
+        ("- {keys: [a], entity: e, resource: r, consume: {x: -1}}", 3, "consume of x, if not hits, must be"),
+        ("- {keys: [a], entity: e, resource: r, consume: [x]}", 3, "consume must be a map"),
+        ("- {keys: [a], entity: e, resource: r, limit: 5}", 3, "unknown key 'limit'"),
+        ("- 5", 3, "list of type other than map"),
+        (
+            "- {keys: [a, b], entity: e, resource: r}\n  - {keys: [a, b], entity: f, resource: r}",
+            4,
+            "duplicate keys in entities: a, b",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(
+    tmp_path: Path, section: str, line: int, text: str
+) -> None:
+    """A typo in a template would otherwise stop enforcement without a word."""
+    with pytest.raises(RulesError) as caught:
+        load(tmp_path, f"domain: llm\nentities:\n  {section}\n")
+    (problem,) = caught.value.errors
+    assert problem.line == line
+    assert text in problem.text
+
+
+def test_files_of_one_domain_may_not_map_the_same_keys(tmp_path: Path) -> None:
+    """When domains may span several files."""
+    section = "domain: d\nentities:\n  - {keys: [a], entity: e, resource: r}\n"
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(section)
+    with pytest.raises(RulesError, match="duplicate keys in entities: a"):
+        RulesSource(tmp_path, merge_domains=True).load()

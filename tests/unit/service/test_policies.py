@@ -1,0 +1,205 @@
+"""The limits in force: read once, kept for a while, and served on while the store errs."""
+
+import asyncio
+
+import pytest
+from penstock.core.entities import (
+    MAX_DEPTH,
+    SYSTEM,
+    Chain,
+    Entity,
+    Level,
+    Lookup,
+    Scope,
+    StoredLimits,
+)
+from penstock.core.limits import Limit
+from penstock.core.take import Key
+from penstock.errors import StoreError
+from penstock.service import policies as policies_module
+from penstock.service.policies import RETRY_MS, Policies
+from penstock.store.memory import MemoryStore
+from penstock.store.policy_port import Change, PolicyStore
+
+RPM = (Limit.per(5, 60_000, name="rpm"),)
+TPM = (Limit.per(100, 60_000, name="tpm"),)
+BOB = Key("bob", "gpt-4")
+KEPT_MS = 60_000
+BY = Change("test", 1)
+
+
+class Watched:
+    """A store in memory that counts lookups, holds them, and fails on command."""
+
+    def __init__(self) -> None:
+        self.store: PolicyStore = MemoryStore().policy
+        self.lookups = 0
+        self.fails = False
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def lookup(self, entity: str, resource: str) -> Lookup:
+        self.lookups += 1
+        await self.go.wait()
+        if self.fails:
+            raise StoreError("gone")
+        return await self.store.lookup(entity, resource)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.store, name)
+
+
+class Clock:
+    now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def make(watched: Watched, clock: Clock) -> Policies:
+    return Policies(watched, KEPT_MS, clock)  # type: ignore[arg-type]
+
+
+def plain(chains: list[Chain] | None) -> list[list[tuple[Key, tuple[Limit, ...]]]] | None:
+    """Whose limits, and which: that is what most tests are about."""
+    return None if chains is None else [[level[:2] for level in chain] for chain in chains]
+
+
+async def set_limits(watched: Watched, scope: Scope, limits: tuple[Limit, ...]) -> None:
+    await watched.store.write_limits(scope, StoredLimits(limits, 0), BY)
+
+
+async def test_limits_are_read_once_and_then_known() -> None:
+    """Also those of keys that have none."""
+    watched, clock = Watched(), Clock()
+    await set_limits(watched, Scope("bob"), RPM)
+    policies = make(watched, clock)
+    nobody = Key("nobody", "gpt-4")
+    assert policies.known([BOB]) is None
+    assert plain(await policies.read([BOB, nobody])) == [[(BOB, RPM)], []]
+    assert plain(policies.known([BOB, nobody])) == [[(BOB, RPM)], []]
+    assert watched.lookups == 2
+
+
+async def test_a_change_is_in_force_after_the_time_it_may_take() -> None:
+    """And not before: what is kept is kept."""
+    watched, clock = Watched(), Clock()
+    policies = make(watched, clock)
+    await policies.read([BOB])
+    await set_limits(watched, SYSTEM, RPM)
+    clock.now_ms += KEPT_MS
+    assert plain(policies.known([BOB])) == [[]]
+    clock.now_ms += 1
+    assert policies.known([BOB]) is None
+    assert plain(await policies.read([BOB])) == [[(BOB, RPM)]]
+
+
+async def test_a_level_tells_when_it_was_read_and_whose_limits_it_has() -> None:
+    """The later of two servers is right, and items of entities with their own limits stay."""
+    watched, clock = Watched(), Clock()
+    await set_limits(watched, Scope("bob"), RPM)
+    await set_limits(watched, SYSTEM, TPM)
+    policies = make(watched, clock)
+    eve = Key("eve", "gpt-4")
+    first = clock.now_ms
+    assert await policies.read([BOB, eve]) == [
+        (Level(BOB, RPM, first, is_own=True),),
+        (Level(eve, TPM, first, is_own=False),),
+    ]
+    clock.now_ms += KEPT_MS + 1
+    assert await policies.read([eve]) == [(Level(eve, TPM, clock.now_ms, is_own=False),)]
+
+
+async def test_callers_of_one_key_share_one_read() -> None:
+    """A cold key is read once, and others are not held up by it."""
+    watched, clock = Watched(), Clock()
+    await set_limits(watched, SYSTEM, RPM)
+    policies = make(watched, clock)
+    await policies.read([Key("warm", "r")])
+    watched.go.clear()
+    calls = [asyncio.create_task(policies.read([BOB])) for _ in range(20)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert policies.known([Key("warm", "r")]) is not None
+    calls[0].cancel()
+    watched.go.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert all(plain(answer) == [[(BOB, RPM)]] for answer in answers[1:])  # type: ignore[arg-type]
+    assert watched.lookups == 2
+
+
+async def test_old_limits_serve_on_while_the_store_errs() -> None:
+    """Asked again now and then, and without any it is an error."""
+    watched, clock = Watched(), Clock()
+    await set_limits(watched, SYSTEM, RPM)
+    policies = make(watched, clock)
+    await policies.read([BOB])
+    watched.fails = True
+    clock.now_ms += KEPT_MS + 1
+    assert plain(await policies.read([BOB])) == [[(BOB, RPM)]]
+    assert plain(policies.known([BOB])) == [[(BOB, RPM)]]
+    clock.now_ms += RETRY_MS + 1
+    assert policies.known([BOB]) is None
+    with pytest.raises(StoreError, match="gone"):
+        await policies.read([Key("eve", "gpt-4")])
+    watched.fails = False
+    await set_limits(watched, SYSTEM, TPM)
+    assert plain(await policies.read([BOB])) == [[(BOB, TPM)]]
+
+
+async def test_a_cascade_is_followed_upwards() -> None:
+    """As far as entities say so; levels without limits are left out."""
+    watched, clock = Watched(), Clock()
+    for entity in (
+        Entity("org"),
+        Entity("team", "org", cascade=True),
+        Entity("project", "team", cascade=True),
+        Entity("bob", "project", cascade=True),
+        Entity("eve", "project"),
+    ):
+        await watched.store.write_entity(entity, BY)
+    await set_limits(watched, Scope("bob"), RPM)
+    await set_limits(watched, Scope("team", "gpt-4"), TPM)
+    await set_limits(watched, Scope("eve"), RPM)
+    policies = make(watched, clock)
+    team = Key("team", "gpt-4")
+    assert plain(await policies.read([BOB])) == [[(BOB, RPM), (team, TPM)]]
+    eve = Key("eve", "gpt-4")
+    assert plain(await policies.read([eve])) == [[(eve, RPM)]]
+
+
+async def test_a_chain_without_end_is_cut_off() -> None:
+    """No store allows one to be made, but a server must not hang on what it finds."""
+
+    class Circle:
+        async def lookup(self, entity: str, _resource: str) -> Lookup:
+            return Lookup(Entity(entity, entity, cascade=True), {SYSTEM: StoredLimits(RPM, 1)})
+
+    policies = Policies(Circle(), KEPT_MS, Clock())  # type: ignore[arg-type]
+    (chain,) = await policies.read([BOB])
+    assert len(chain) == MAX_DEPTH
+
+
+async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients choose the keys."""
+    monkeypatch.setattr(policies_module, "KEPT", 10)
+    policies = make(Watched(), Clock())
+    keys = [Key(f"user-{n}", "r") for n in range(30)]
+    for key in keys:
+        await policies.read([key])
+    assert [key for key in keys if policies.known([key]) is not None] == keys[-10:]
+
+
+async def test_the_stored_answer_for_outages_is_known_from_the_start() -> None:
+    """And follows what is read later."""
+    watched, clock = Watched(), Clock()
+    policies = make(watched, clock)
+    await policies.read_system()
+    assert policies.on_unavailable == ""
+    await watched.store.write_limits(SYSTEM, StoredLimits((), 0, "deny"), BY)
+    await policies.read_system()
+    assert policies.on_unavailable == "deny"
+    await watched.store.write_limits(SYSTEM, StoredLimits((), 0, "allow"), BY)
+    await policies.read([BOB])
+    assert policies.on_unavailable == "allow"
