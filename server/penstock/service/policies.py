@@ -62,8 +62,11 @@ class Policies:
 
     async def _chain(self, key: Key) -> Chain:
         levels: list[Level] = []
-        until_ms, climbing, depth = self._clock_ms() + self._kept_ms, key, 0
-        while depth < MAX_DEPTH:
+        seen: set[Key] = set()
+        until_ms, climbing = self._clock_ms() + self._kept_ms, key
+        # No store lets a circle be made, but a server must not hang on what it finds.
+        while climbing not in seen and len(seen) < MAX_DEPTH:
+            seen.add(climbing)
             lookup, read_ms, kept_until_ms = await self._lookup(climbing)
             until_ms = min(until_ms, kept_until_ms)
             limits, scope = resolve(lookup, climbing.entity, climbing.resource)
@@ -72,7 +75,7 @@ class Policies:
             entity = lookup.entity
             if entity is None or not entity.cascade or entity.parent is None:
                 break
-            climbing, depth = Key(entity.parent, key.resource), depth + 1
+            climbing = Key(entity.parent, key.resource)
         chain = tuple(levels)
         self._chains.pop(key, None)
         self._chains[key] = chain, until_ms

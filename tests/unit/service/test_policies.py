@@ -169,16 +169,18 @@ async def test_a_cascade_is_followed_upwards() -> None:
     assert plain(await policies.read([eve])) == [[(eve, RPM)]]
 
 
-async def test_a_chain_without_end_is_cut_off() -> None:
+@pytest.mark.parametrize(("circle", "levels"), [(1, 1), (3, 3), (100, MAX_DEPTH)])
+async def test_a_chain_without_end_is_cut_off(circle: int, levels: int) -> None:
     """No store allows one to be made, but a server must not hang on what it finds."""
 
     class Circle:
         async def lookup(self, entity: str, _resource: str) -> Lookup:
-            return Lookup(Entity(entity, entity, cascade=True), {SYSTEM: StoredLimits(RPM, 1)})
+            above = Entity(entity, str((int(entity) + 1) % circle), cascade=True)
+            return Lookup(above, {SYSTEM: StoredLimits(RPM, 1)})
 
     policies = Policies(Circle(), KEPT_MS, Clock())  # type: ignore[arg-type]
-    (chain,) = await policies.read([BOB])
-    assert len(chain) == MAX_DEPTH
+    (chain,) = await policies.read([Key("0", "r")])
+    assert [level.key.entity for level in chain] == [str(n) for n in range(levels)]
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
