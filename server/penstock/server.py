@@ -27,6 +27,9 @@ LOG: Final = logging.getLogger(__name__)
 GRACE_S: Final = 2.0
 """For calls under way when the server stops. They take milliseconds."""
 
+LEAST_PAUSE_S: Final = 1.0
+"""Between two looks at what is stored for all, however short the time for changes is."""
+
 
 def clock_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -89,7 +92,7 @@ class _Server:
             LOG.info(
                 "penstock %s listens on %s, store %s", __version__, address, self._settings.store
             )
-            following = asyncio.create_task(self._follow_rules())
+            following = asyncio.gather(self._follow_rules(), self._follow_system())
             received = await self._signals.get()
             LOG.info("%s: draining", received.name)
             following.cancel()
@@ -108,6 +111,13 @@ class _Server:
                     await self._announce()
             except Exception:
                 LOG.exception("following the rules failed, trying again")
+
+    async def _follow_system(self) -> None:
+        """Learn what holds for all, also where rules are all that is asked for."""
+        while True:
+            await asyncio.sleep(max(self._settings.policy_cache_ttl / 1000, LEAST_PAUSE_S))
+            with suppress(StoreError):
+                await self._policies.read_system()
 
     async def _announce(self) -> None:
         """Serve from the moment there are rules."""

@@ -91,6 +91,9 @@ class RunningProxy:
     def down(self) -> None:
         self._run(self._proxy.down())
 
+    def calls(self, operation: str) -> int:
+        return self._proxy.calls[operation]
+
     def fail_always(self, fault: Fault | None) -> None:
         self._proxy.always = fault
 
@@ -157,6 +160,22 @@ def test_an_outage_is_answered_as_the_operator_wants_and_it_ends_by_itself(
     assert during == [BLIND[on_unavailable]] * len(during)
     assert is_alive
     assert after == Outcome("OK", 3)
+
+
+def test_the_stored_answer_for_outages_reaches_servers_that_only_have_rules(
+    tmp_path: Path, rules: Path, store: str, proxy: RunningProxy
+) -> None:
+    """Within the time that a change may take, and without a flag."""
+    with (
+        penstock(tmp_path, "--policy-cache-ttl", "1s", rules=rules, store=store) as server,
+        connect(server.address) as client,
+    ):
+        assert main(["limits", "set", "--on-unavailable", "deny", "--store", store]) == 0
+        seen = proxy.calls("BatchGetItem")
+        # The first look may have begun before the change, and the last may not have ended.
+        wait_for(lambda: proxy.calls("BatchGetItem") >= seen + 3, "the server to look again")
+        proxy.down()
+        assert wait_for(lambda: client.ask("bob"), "an answer") == BLIND["deny"]
 
 
 def test_a_store_that_hangs_is_answered_for_before_the_caller_gives_up(
