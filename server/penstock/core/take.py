@@ -1,6 +1,6 @@
 """A take: one attempt to consume amounts from one composite item, and the rule of all or none.
 
-The laws of this file: a denied call changes nothing; a take never makes a balance negative;
+The laws of this file: a denied call consumes nothing; a take never makes a balance negative;
 only a charge does, down to one burst of debt.
 
 Takes are decided on the balances as they stand at `now_ms`. Charges and refunds come after, and
@@ -121,7 +121,10 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     amount = take.draws[0].amount
     rf, (balance,), (consumed,) = settle(item, take.limits, now_ms)
     if balance < amount:
-        return Taken((Drawn(False, balance),), None)
+        synced = None
+        if _is_outdated(item, take):
+            synced = Item(rf, (Bucket(take.limits[0], balance, consumed),))
+        return Taken((Drawn(False, balance),), synced)
     if amount == 0:
         return Taken((Drawn(True, balance),), None)
     left = balance - amount
@@ -129,16 +132,23 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     return Taken((Drawn(True, left),), Item(rf, (bucket,)))
 
 
+def _is_outdated(item: Item | None, take: Take) -> bool:
+    """An item goes by the limits that it was last settled under. If those have changed, it is
+    settled even by a take that is denied: at its old rate it might deny for long."""
+    return item is not None and tuple([bucket.limit for bucket in item.buckets]) != take.limits
+
+
 class Draft:
     """A take while it is being decided: what it would do to its item, if the call is admitted."""
 
     __slots__ = (
-        "_after", "_consumed", "_rf",
+        "_after", "_consumed", "_is_outdated", "_rf",
         "before", "denied", "fits", "left", "quota_passed", "quota_refused", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
         self.take = take
+        self._is_outdated = _is_outdated(item, take)
         self._rf, self.before, self._consumed = settle(item, take.limits, now_ms)
         self.left = self.before.copy()
         """What is in each bucket if the call is admitted."""
@@ -194,14 +204,18 @@ class Draft:
     def taken(self, denied: bool) -> Taken:
         if denied:
             before = [self.before[draw.limit] for draw in self.take.draws]
-            return Taken(tuple(map(Drawn, self.fits, before)), None)
-        return Taken(tuple(map(Drawn, self.fits, self._after)), self.item())
+            return Taken(tuple(map(Drawn, self.fits, before)), self._synced())
+        return Taken(tuple(map(Drawn, self.fits, self._after)), self.item() or self._synced())
 
     def item(self) -> Item | None:
         """The item if the call is admitted; None if that changes nothing."""
-        before, left = self.before, self.left
-        if left == before:
-            return None
+        return None if self.left == self.before else self._item(self.left)
+
+    def _synced(self) -> Item | None:
+        return self._item(self.before) if self._is_outdated and not all(self.fits) else None
+
+    def _item(self, left: list[int]) -> Item:
+        before = self.before
         buckets = [
             Bucket(limit, left[i], self._consumed[i] + before[i] - left[i])
             for i, limit in enumerate(self.take.limits)

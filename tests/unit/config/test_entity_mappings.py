@@ -63,7 +63,11 @@ def test_the_rules_in_force_show_them(tmp_path: Path) -> None:
         ("- {keys: [a], resource: r}", 3, "entity is missing, such as entity: '{key}'"),
         ("- {keys: [a], entity: e}", 3, "resource is missing"),
         ("- {keys: [a], entity: e, resource: r, consume: {}}", 3, "at least one limit"),
-        ("- {keys: [a], entity: e, resource: r, consume: {x: -1}}", 3, "consume of x, if not hits, must be"),
+        (
+            "- {keys: [a], entity: e, resource: r, consume: {x: -1}}",
+            3,
+            "consume of x, if not hits,",
+        ),
         ("- {keys: [a], entity: e, resource: r, consume: [x]}", 3, "consume must be a map"),
         ("- {keys: [a], entity: e, resource: r, limit: 5}", 3, "unknown key 'limit'"),
         ("- 5", 3, "list of type other than map"),

@@ -226,3 +226,29 @@ def test_whatever_is_asked_the_laws_hold(
         floor = -before.limit.burst if number in charged else 0
         assert min(balance, floor) <= after.tokens <= before.limit.burst
         assert after.consumed - before.consumed == balance - after.tokens
+
+
+SLOW, FAST = Limit.per(5, 86_400_000), Limit.per(5, 1_000)
+
+
+@pytest.mark.parametrize("limits", [(FAST,), (FAST, Limit.per(9, 1_000, name="other"))])
+def test_a_refused_take_brings_its_item_to_a_policy_that_has_changed(
+    limits: tuple[Limit, ...],
+) -> None:
+    """At its old rate it might refuse for a day. It consumes nothing all the same."""
+    empty = Item(EPOCH_MS, (Bucket(SLOW, 0, 7),))
+    asked = Take(KEY, limits, tuple(Draw(i, MILLI) for i in range(len(limits))))
+    (taken,) = take_all({KEY: empty}.get, [asked], EPOCH_MS)
+    assert not taken.drawn[0].fits
+    assert taken.item is not None
+    assert taken.item.buckets[0] == Bucket(FAST, 0, 7)
+    assert [bucket.consumed for bucket in taken.item.buckets[1:]] == [0] * (len(limits) - 1)
+    (again,) = take_all({KEY: taken.item}.get, [asked], EPOCH_MS)
+    assert again.item is None
+
+
+def test_a_check_brings_no_item_to_its_policy() -> None:
+    """It only looks, as long as it is not refused."""
+    full = Item(EPOCH_MS, (Bucket(SLOW, 5 * MILLI, 0),))
+    (taken,) = take_all({KEY: full}.get, [Take(KEY, (FAST,), (Draw(0, 0),))], EPOCH_MS)
+    assert taken.item is None

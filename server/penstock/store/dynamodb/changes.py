@@ -91,6 +91,10 @@ class Change:
                 for move, bucket in zip(sorted(consume.moves), image.item.buckets, strict=True)
             ):
                 return consume
+        return self.settle(image, now_ms)
+
+    def settle(self, image: Image, now_ms: int) -> Settle:
+        """Bring the item to now and to the policy."""
         moved, floors, ceilings = self._by_policy()
         bounds = None if self.is_exact else (floors, ceilings)
         write = settle_write(

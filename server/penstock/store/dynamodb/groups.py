@@ -94,8 +94,27 @@ class Group:
             if self._round.changes:
                 self.sent = self._round.changing
                 return Send(tuple(self._write(change) for change in self._round.changes.values()))
+            if write := self._outdated(now_ms):
+                return Send((write,))
             if unsure := self._answer_unchanged(now_ms):
                 return Read(unsure)
+        return None
+
+    def _outdated(self, now_ms: int) -> Write | None:
+        """A write that brings an item which refuses to its policy, if that has changed.
+
+        It goes by the limits that it was last settled under, and might refuse for long at an old
+        rate.
+        """
+        for ask in self._round.asks:
+            for take, draft in zip(ask.takes, self._round.drafts[ask], strict=True):
+                hint = self.hints.get(take.key)
+                image = None if hint is None else hint.image
+                if image is None or image.is_expired(now_ms) or all(draft.fits):
+                    continue
+                _, policy = self._view(take, now_ms)
+                if image.policy != policy.fingerprint:
+                    return Change(draft, policy).settle(image, now_ms)
         return None
 
     def drop(self, asks: Iterable[Ask]) -> None:
