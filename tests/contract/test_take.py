@@ -163,6 +163,8 @@ async def test_a_reset_fills_up_to_the_limits_in_force(store: BucketStore) -> No
     item = await store.read(BOB)
     assert item is not None
     assert item.buckets == (Bucket(new[0], 7 * MILLI, 0), Bucket(new[1], 50 * MILLI, 2 * MILLI))
+    (taken,) = await store.take([Take(BOB, old, (Draw(1, 10 * MILLI),))], NOW)
+    assert taken.drawn == (Drawn(True, 40 * MILLI),), "who read the limits earlier goes by these"
 
 
 @pytest.mark.parametrize(

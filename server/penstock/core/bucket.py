@@ -58,6 +58,8 @@ class Item(NamedTuple):
 
     refilled_ms: int
     buckets: tuple[Bucket, ...]
+    policy_ms: int = 0
+    """When the limits were read that it was last settled under."""
 
     def stale_at_ms(self) -> int:
         """When the item may be forgotten: full again, and idle."""
@@ -80,10 +82,11 @@ class Item(NamedTuple):
 
     def reset(self, limits: tuple[Limit, ...], now_ms: int) -> "Item":
         """Fill every bucket under these limits, or under its own. What was consumed stays."""
+        policy_ms = now_ms if limits else self.policy_ms
         limits = limits or tuple([bucket.limit for bucket in self.buckets])
         refilled_ms, _, consumed = settle(self, limits, now_ms)
         full = [Bucket(limit, limit.burst, consumed[i]) for i, limit in enumerate(limits)]
-        return Item(refilled_ms, tuple(full))
+        return Item(refilled_ms, tuple(full), policy_ms)
 
 
 def settle(
@@ -96,7 +99,7 @@ def settle(
     """
     if item is None:
         return now_ms, [limit.burst for limit in limits], [0] * len(limits)
-    rf, buckets = item
+    rf, buckets, _ = item
     old = {bucket.limit.name: bucket for bucket in buckets} if len(buckets) != 1 else None
     balances, consumed = [], []
     for limit in limits:

@@ -9,7 +9,7 @@ wherever it stands in it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
@@ -102,10 +102,46 @@ class Taken(NamedTuple):
 def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: int) -> list[Taken]:
     """Decide takes on distinct items, which `get` looks up, all or none."""
     if len(takes) == 1 and takes[0].is_plain:
-        return [_take_plain(get(takes[0].key), takes[0], now_ms)]
-    drafts = [Draft(get(take.key), take, now_ms) for take in takes]
+        item = get(takes[0].key)
+        if not _is_newer(item, takes[0]):
+            return [_take_plain(item, takes[0], now_ms)]
+    items = [get(take.key) for take in takes]
+    newer = [_is_newer(item, take) for item, take in zip(items, takes, strict=True)]
+    drafts = [
+        Draft(item, _adopt(take, item) if is_newer and item else take, now_ms)
+        for take, item, is_newer in zip(takes, items, newer, strict=True)
+    ]
     denied = are_denied(drafts)
-    return [draft.taken(denied) for draft in drafts]
+    taken = [draft.taken(denied) for draft in drafts]
+    return [
+        _without_gone(one, item) if is_newer and item else one
+        for one, item, is_newer in zip(taken, items, newer, strict=True)
+    ]
+
+
+def _is_newer(item: Item | None, take: Take) -> bool:
+    """Somebody who read the policy later has settled the item, under other limits."""
+    return item is not None and item.policy_ms > take.policy_ms and _is_outdated(item, take)
+
+
+def _adopt(take: Take, item: Item) -> Take:
+    """Go by the limits of an item that are newer, and leave alone those that are not known here.
+
+    Two servers that differ would otherwise each bring the item to their own, in turns.
+    """
+    newer = [bucket.limit for bucket in item.buckets]
+    index = {limit.name: i for i, limit in enumerate(newer)}
+    gone = [limit for limit in take.limits if limit.name not in index]
+    index |= {limit.name: len(newer) + i for i, limit in enumerate(gone)}
+    draws = [replace(draw, limit=index[take.limits[draw.limit].name]) for draw in take.draws]
+    return replace(take, limits=(*newer, *gone), draws=tuple(draws), policy_ms=item.policy_ms)
+
+
+def _without_gone(taken: Taken, item: Item) -> Taken:
+    """Drop what was taken from limits that a newer item does not have any more."""
+    if taken.item is None:
+        return taken
+    return taken._replace(item=taken.item._replace(buckets=taken.item.buckets[: len(item.buckets)]))
 
 
 def are_denied(drafts: Sequence["Draft"]) -> bool:
@@ -123,13 +159,13 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     if balance < amount:
         synced = None
         if _is_outdated(item, take):
-            synced = Item(rf, (Bucket(take.limits[0], balance, consumed),))
+            synced = Item(rf, (Bucket(take.limits[0], balance, consumed),), take.policy_ms)
         return Taken((Drawn(False, balance),), synced)
     if amount == 0:
         return Taken((Drawn(True, balance),), None)
     left = balance - amount
     bucket = Bucket(take.limits[0], left, consumed + amount)
-    return Taken((Drawn(True, left),), Item(rf, (bucket,)))
+    return Taken((Drawn(True, left),), Item(rf, (bucket,), take.policy_ms))
 
 
 def _is_outdated(item: Item | None, take: Take) -> bool:
@@ -220,4 +256,4 @@ class Draft:
             Bucket(limit, left[i], self._consumed[i] + before[i] - left[i])
             for i, limit in enumerate(self.take.limits)
         ]
-        return Item(self._rf, tuple(buckets))
+        return Item(self._rf, tuple(buckets), self.take.policy_ms)

@@ -252,3 +252,40 @@ def test_a_check_brings_no_item_to_its_policy() -> None:
     full = Item(EPOCH_MS, (Bucket(SLOW, 5 * MILLI, 0),))
     (taken,) = take_all({KEY: full}.get, [Take(KEY, (FAST,), (Draw(0, 0),))], EPOCH_MS)
     assert taken.item is None
+
+
+OLD, NEW = 100, 200
+RPM, TPM = Limit.per(5, 1_000, name="rpm"), Limit.per(9, 1_000, name="tpm")
+NEWER = Item(EPOCH_MS, (Bucket(RPM, 5 * MILLI, 0), Bucket(TPM, 9 * MILLI, 0)), NEW)
+
+
+def test_limits_that_were_read_later_go_before() -> None:
+    """A server that does not know of a cut yet goes by it, and leaves what it does not know."""
+    generous = Limit.per(100, 1_000, name="rpm")
+    asked = Take(KEY, (generous,), (Draw(0, 6 * MILLI),), None, OLD)
+    (taken,) = take_all({KEY: NEWER}.get, [asked], EPOCH_MS)
+    assert taken == Taken((Drawn(False, 5 * MILLI),), None)
+    asked = Take(KEY, (generous,), (Draw(0, 2 * MILLI),), None, OLD)
+    (taken,) = take_all({KEY: NEWER}.get, [asked], EPOCH_MS)
+    assert taken.drawn == (Drawn(True, 3 * MILLI),)
+    assert taken.item == Item(
+        EPOCH_MS, (Bucket(RPM, 3 * MILLI, 2 * MILLI), Bucket(TPM, 9 * MILLI, 0)), NEW
+    )
+
+
+def test_limits_that_are_gone_are_not_brought_back() -> None:
+    """What is asked of them fits, and is not on record anywhere."""
+    gone = Limit.per(7, 1_000, name="gone")
+    draws = (Draw(0, MILLI), Draw(1, MILLI))
+    (taken,) = take_all({KEY: NEWER}.get, [Take(KEY, (gone, RPM), draws, None, OLD)], EPOCH_MS)
+    assert [drawn.fits for drawn in taken.drawn] == [True, True]
+    assert taken.item is not None
+    assert [bucket.limit.name for bucket in taken.item.buckets] == ["rpm", "tpm"]
+
+
+def test_who_read_the_limits_last_brings_the_item_to_them() -> None:
+    """Whatever they say."""
+    (taken,) = take_all(
+        {KEY: NEWER}.get, [Take(KEY, (TPM,), (Draw(0, MILLI),), None, NEW + 1)], EPOCH_MS
+    )
+    assert taken.item == Item(EPOCH_MS, (Bucket(TPM, 8 * MILLI, MILLI),), NEW + 1)

@@ -164,9 +164,9 @@ class Group:
     def _chosen(self) -> list[Ask]:
         """Callers in order of arrival, who agree on the policy and fit into one transaction."""
         chosen: list[Ask] = []
-        policies: dict[Key, object] = {}
+        policies: dict[Key, str] = {}
         for ask in self._asks:
-            wanted: dict[Key, object] = {take.key: policy_of(take) for take in ask.takes}
+            wanted = {take.key: policy_of(take).fingerprint for take in ask.takes}
             agrees = all(policies.get(key, policy) == policy for key, policy in wanted.items())
             if agrees and (not chosen or len(policies | wanted) <= MAX_ITEMS):
                 chosen.append(ask)

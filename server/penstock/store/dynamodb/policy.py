@@ -39,7 +39,8 @@ def policy_of(take: Take) -> Policy:
 def make_policy(
     limits: tuple[Limit, ...], parent: Key | None = None, lasts: bool = False
 ) -> Policy:
-    text = repr((sorted(map(tuple, limits)), parent and tuple(parent), lasts))
+    # Without the parent: it depends on what a request asks for, and which levels have it.
+    text = repr((sorted(map(tuple, limits)), lasts))
     filling = [_fill_ms(limit) for limit in limits]
     refilled = [
         fill for limit, fill in zip(limits, filling, strict=True) if limit.refill and limit.burst

@@ -114,16 +114,17 @@ class Settle(NamedTuple):
 
     def applied(self, image: Image) -> Image:
         policy = self.policy
+        is_same = image.policy == policy.fingerprint
         return Image(
             self._settled(image.item),
             self.expires_s,
             policy.fingerprint,
-            policy.parent,
-            image.version if image.policy == policy.fingerprint else self.policy_ms,
+            image.parent if is_same else policy.parent,
+            image.version if is_same else self.policy_ms,
         )
 
     def undone(self, after: Image) -> Item:
-        refilled_ms, seen = self.seen.item
+        refilled_ms, seen, _ = self.seen.item
         limits = tuple(bucket.limit for bucket in seen)
         buckets = _under(limits, _moved(after.item, self.moves, back=True))
         # Of those that were full it is not known how full: any balance that fills up will do.

@@ -14,16 +14,21 @@ from penstock.core.take import Key
 # One row of JSON instead of a row an item: each row that Python fetches is a hand-over of its lock,
 # and this thread shares that with the event loop.
 _READ: Final = """
-SELECT json_group_array(json_array(b.id, b.entity, b.resource, b.refilled_ms, json(b.buckets)))
+SELECT json_group_array(
+    json_array(b.id, b.entity, b.resource, b.refilled_ms, json(b.buckets), b.policy_ms)
+)
 FROM json_each(?) AS wanted CROSS JOIN bucket AS b
 ON b.entity = wanted.value ->> 0 AND b.resource = wanted.value ->> 1
 """
 
 _INSERT: Final = """
-INSERT INTO bucket (entity, resource, refilled_ms, stale_at_ms, buckets) VALUES (?, ?, ?, ?, ?)
+INSERT INTO bucket (entity, resource, refilled_ms, stale_at_ms, buckets, policy_ms)
+VALUES (?, ?, ?, ?, ?, ?)
 """
 
-_UPDATE: Final = "UPDATE bucket SET refilled_ms = ?, stale_at_ms = ?, buckets = ? WHERE id = ?"
+_UPDATE: Final = """
+UPDATE bucket SET refilled_ms = ?, stale_at_ms = ?, buckets = ?, policy_ms = ? WHERE id = ?
+"""
 
 _NEXT: Final = """
 SELECT count(*), max(id) FROM (SELECT id FROM bucket WHERE id > ? ORDER BY id LIMIT ?)
@@ -60,9 +65,9 @@ class ItemRows:
         missing = [key for key in keys if key not in kept]
         if missing:
             (rows,) = self._db.execute(_READ, (json.dumps(missing),)).fetchone()
-            for number, entity, resource, refilled_ms, buckets in json.loads(rows):
+            for number, entity, resource, refilled_ms, buckets, policy_ms in json.loads(rows):
                 key = Key(entity, resource)
-                kept[key] = Item(refilled_ms, _load(buckets))
+                kept[key] = Item(refilled_ms, _load(buckets), policy_ms)
                 self._ids[key] = number
         return kept
 
@@ -70,7 +75,7 @@ class ItemRows:
         """Write items that were read, or are new; returns how many are new."""
         known, new = [], []
         for key, item in items.items():
-            state = (item.refilled_ms, item.stale_at_ms(), _dump(item))
+            state = (item.refilled_ms, item.stale_at_ms(), _dump(item), item.policy_ms)
             number = self._ids.get(key)
             if number is None:
                 new.append((*key, *state))
