@@ -154,18 +154,20 @@ def are_denied(drafts: Sequence["Draft"]) -> bool:
 
 def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     """What comes out below for the commonest take of all, in half of the time."""
-    amount = take.draws[0].amount
+    amount, policy_ms = take.draws[0].amount, take.policy_ms
+    if item is not None and item.policy_ms > policy_ms:
+        policy_ms = item.policy_ms
     rf, (balance,), (consumed,) = settle(item, take.limits, now_ms)
     if balance < amount:
         synced = None
         if _is_outdated(item, take):
-            synced = Item(rf, (Bucket(take.limits[0], balance, consumed),), take.policy_ms)
+            synced = Item(rf, (Bucket(take.limits[0], balance, consumed),), policy_ms)
         return Taken((Drawn(False, balance),), synced)
     if amount == 0:
         return Taken((Drawn(True, balance),), None)
     left = balance - amount
     bucket = Bucket(take.limits[0], left, consumed + amount)
-    return Taken((Drawn(True, left),), Item(rf, (bucket,), take.policy_ms))
+    return Taken((Drawn(True, left),), Item(rf, (bucket,), policy_ms))
 
 
 def _is_outdated(item: Item | None, take: Take) -> bool:
@@ -178,13 +180,14 @@ class Draft:
     """A take while it is being decided: what it would do to its item, if the call is admitted."""
 
     __slots__ = (
-        "_after", "_consumed", "_is_outdated", "_rf",
+        "_after", "_consumed", "_is_outdated", "_policy_ms", "_rf",
         "before", "denied", "fits", "left", "quota_passed", "quota_refused", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
         self.take = take
         self._is_outdated = _is_outdated(item, take)
+        self._policy_ms = max(take.policy_ms, 0 if item is None else item.policy_ms)
         self._rf, self.before, self._consumed = settle(item, take.limits, now_ms)
         self.left = self.before.copy()
         """What is in each bucket if the call is admitted."""
@@ -256,4 +259,4 @@ class Draft:
             Bucket(limit, left[i], self._consumed[i] + before[i] - left[i])
             for i, limit in enumerate(self.take.limits)
         ]
-        return Item(self._rf, tuple(buckets), self.take.policy_ms)
+        return Item(self._rf, tuple(buckets), self._policy_ms)

@@ -289,3 +289,12 @@ def test_who_read_the_limits_last_brings_the_item_to_them() -> None:
         {KEY: NEWER}.get, [Take(KEY, (TPM,), (Draw(0, MILLI),), None, NEW + 1)], EPOCH_MS
     )
     assert taken.item == Item(EPOCH_MS, (Bucket(TPM, 8 * MILLI, MILLI),), NEW + 1)
+
+
+@pytest.mark.parametrize("limits", [(RPM,), (RPM, TPM)])
+def test_the_same_limits_read_earlier_make_an_item_no_older(limits: tuple[Limit, ...]) -> None:
+    """Or a third server, which read others in between, would be right."""
+    item = Item(EPOCH_MS, tuple(Bucket(limit, limit.burst, 0) for limit in limits), NEW)
+    (taken,) = take_all({KEY: item}.get, [Take(KEY, limits, (Draw(0, 1),), None, OLD)], EPOCH_MS)
+    assert taken.item is not None
+    assert taken.item.policy_ms == NEW
