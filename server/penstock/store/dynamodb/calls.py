@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.core.take import OWED, Denies, Draft, Key, Take, are_denied
 from penstock.errors import StoreError
 from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.groups import MAX_ITEMS, Ask, Group, Hint, Verdict
+from penstock.store.dynamodb.groups import MAX_ITEMS, Group, Hint
 from penstock.store.dynamodb.hints import Hints
 from penstock.store.dynamodb.lanes import Job, Lanes
 from penstock.store.dynamodb.location import Cascade
 from penstock.store.dynamodb.rewrite import undo_for_sure
+from penstock.store.dynamodb.rounds import Ask, Verdict
 
 T = TypeVar("T")
 

@@ -5,15 +5,16 @@ chooses the next write, and its conditions decide. A caller is denied only by an
 time alone could have made more, and the credit of that time is counted in.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 from penstock.core.bucket import Item
-from penstock.core.take import Draft, Key, Take, are_denied
+from penstock.core.take import Draft, Key, Take
 from penstock.store.dynamodb.changes import Change
 from penstock.store.dynamodb.images import Image
 from penstock.store.dynamodb.policy import Policy, policy_of
+from penstock.store.dynamodb.rounds import Ask, Round, Verdict
 from penstock.store.dynamodb.writes import Create, Write
 
 DENIES_MS: Final = 1_000
@@ -35,26 +36,6 @@ class Hint(NamedTuple):
 
     def is_recent(self, now_ms: int) -> bool:
         return 0 <= now_ms - self.seen_ms <= DENIES_MS
-
-
-class Verdict(NamedTuple):
-    drafts: tuple[Draft, ...]
-    admitted: bool
-
-
-@dataclass(slots=True, eq=False)
-class Ask:
-    """Takes that are wanted all or none: of one item, or of one family of items."""
-
-    takes: tuple[Take, ...]
-    is_whole: bool = True
-    """All that a call wants. In a part of one, refused quotas deny nothing: another may pass."""
-    verdict: Verdict | None = None
-
-    def denies(self, drafts: Sequence[Draft]) -> bool:
-        if self.is_whole:
-            return are_denied(drafts)
-        return any(draft.denied for draft in drafts)
 
 
 class Read(NamedTuple):
@@ -81,13 +62,13 @@ class Group:
         self._losses = 0
         self.sent: Sequence[Ask] = ()
         """Those whose takes are in the write that `next` asked for last."""
-        self._round = _Round((), {}, self._view, 0)
+        self._round = Round((), {}, self._view, 0)
 
     def next(self, now_ms: int) -> Step | None:
         """What to do now; None once all have their verdict."""
         self.sent = ()
         while self._asks:
-            self._round = _Round(self._chosen(), self._bases(now_ms), self._view, now_ms)
+            self._round = Round(self._chosen(), self._bases(now_ms), self._view, now_ms)
             unknown = [key for key in self._round.unknown if key not in self.hints]
             if unknown:
                 return Read(tuple(unknown))
@@ -144,7 +125,7 @@ class Group:
             after = {write.key: self._predict(write) for write in writes}
         written = set(self.sent)
         self.saw(after)
-        again = _Round(self._round.asks, bases, self._view, now_ms, written)
+        again = Round(self._round.asks, bases, self._view, now_ms, written)
         for ask in again.asks:
             drafts = again.drafts[ask]
             if ask in written:
@@ -244,59 +225,3 @@ def _without_fresh_credit(image: Image, now_ms: int) -> Item | None:
     if item is None or item.refilled_ms < now_ms - image.own_policy.tolerance_ms:
         return item
     return item._replace(refilled_ms=max(now_ms, item.refilled_ms))
-
-
-class _Round:
-    """One pass over callers, in order: who is admitted, and what that changes."""
-
-    def __init__(
-        self,
-        asks: Sequence[Ask],
-        bases: Mapping[Key, Item | None],
-        view: Callable[[Take, int], tuple[Take, Policy]],
-        now_ms: int,
-        written: set[Ask] | None = None,
-    ) -> None:
-        self.asks = asks
-        self.bases = dict(bases)
-        self.now_ms = now_ms
-        self.drafts: dict[Ask, tuple[Draft, ...]] = {}
-        self.admitted: list[Ask] = []
-        self.changing: list[Ask] = []
-        """Those of them who have something to write."""
-        self.changes: dict[Key, Change] = {}
-        self.unknown: set[Key] = set()
-        """Items that must be seen before anything is written."""
-        items = dict(bases)
-        for ask in asks:
-            viewed = [view(take, now_ms) for take in ask.takes]
-            drafts = tuple([Draft(items[take.key], take, now_ms) for take, _ in viewed])
-            self.drafts[ask] = drafts
-            if len(drafts) > 1:
-                self.unknown.update(take.key for take in ask.takes)
-            if ask.denies(drafts):
-                continue
-            self.admitted.append(ask)
-            if any(draft.left != draft.before for draft in drafts):
-                self.changing.append(ask)
-                # Those not written are drafted for their verdict, and take nothing.
-                if written is None or ask in written:
-                    policies = [policy for _, policy in viewed]
-                    self._apply(drafts, policies, items)
-
-    def _apply(
-        self,
-        drafts: Sequence[Draft],
-        policies: Sequence[Policy],
-        items: dict[Key, Item | None],
-    ) -> None:
-        for draft, policy in zip(drafts, policies, strict=True):
-            item, key = draft.item(), draft.take.key
-            if item is not None:
-                change = self.changes.get(key)
-                if change is None:
-                    change = self.changes[key] = Change(draft, policy)
-                change.add(draft)
-                items[key] = item
-                if change.is_exact:
-                    self.unknown.add(key)

@@ -14,8 +14,9 @@ from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.engine import Conflict, Engine, Landed, pauses
 from penstock.store.dynamodb.errors import DynamoError, Fault
-from penstock.store.dynamodb.groups import Ask, Group, Read, Verdict
+from penstock.store.dynamodb.groups import Group, Read
 from penstock.store.dynamodb.hints import Hints
+from penstock.store.dynamodb.rounds import Ask, Verdict
 
 LOG: Final = logging.getLogger(__name__)
 

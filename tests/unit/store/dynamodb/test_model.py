@@ -15,8 +15,9 @@ from penstock.core.bucket import Bucket, Item, credit, settle
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.engine import Landed
-from penstock.store.dynamodb.groups import Ask, Group, Hint, Read, Step
+from penstock.store.dynamodb.groups import Group, Hint, Read, Step
 from penstock.store.dynamodb.policy import make_policy
+from penstock.store.dynamodb.rounds import Ask
 
 from tests.unit.store.dynamodb.model import Table
 

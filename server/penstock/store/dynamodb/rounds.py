@@ -1,0 +1,84 @@
+"""One pass over callers, in order of arrival: who is admitted, and what that changes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.core.bucket import Item
+from penstock.core.take import Draft, Key, Take, are_denied
+from penstock.store.dynamodb.changes import Change
+from penstock.store.dynamodb.policy import Policy
+
+
+class Verdict(NamedTuple):
+    drafts: tuple[Draft, ...]
+    admitted: bool
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """Takes that are wanted all or none: of one item, or of one family of items."""
+
+    takes: tuple[Take, ...]
+    is_whole: bool = True
+    """All that a call wants. In a part of one, refused quotas deny nothing: another may pass."""
+    verdict: Verdict | None = None
+
+    def denies(self, drafts: Sequence[Draft]) -> bool:
+        if self.is_whole:
+            return are_denied(drafts)
+        return any(draft.denied for draft in drafts)
+
+
+class Round:
+    def __init__(
+        self,
+        asks: Sequence[Ask],
+        bases: Mapping[Key, Item | None],
+        view: Callable[[Take, int], tuple[Take, Policy]],
+        now_ms: int,
+        written: set[Ask] | None = None,
+    ) -> None:
+        self.asks = asks
+        self.bases = dict(bases)
+        self.now_ms = now_ms
+        self.drafts: dict[Ask, tuple[Draft, ...]] = {}
+        self.admitted: list[Ask] = []
+        self.changing: list[Ask] = []
+        """Those of them who have something to write."""
+        self.changes: dict[Key, Change] = {}
+        self.unknown: set[Key] = set()
+        """Items that must be seen before anything is written."""
+        items = dict(bases)
+        for ask in asks:
+            viewed = [view(take, now_ms) for take in ask.takes]
+            drafts = tuple([Draft(items[take.key], take, now_ms) for take, _ in viewed])
+            self.drafts[ask] = drafts
+            if len(drafts) > 1:
+                self.unknown.update(take.key for take in ask.takes)
+            if ask.denies(drafts):
+                continue
+            self.admitted.append(ask)
+            if any(draft.left != draft.before for draft in drafts):
+                self.changing.append(ask)
+                # Those not written are drafted for their verdict, and take nothing.
+                if written is None or ask in written:
+                    policies = [policy for _, policy in viewed]
+                    self._apply(drafts, policies, items)
+
+    def _apply(
+        self,
+        drafts: Sequence[Draft],
+        policies: Sequence[Policy],
+        items: dict[Key, Item | None],
+    ) -> None:
+        for draft, policy in zip(drafts, policies, strict=True):
+            item, key = draft.item(), draft.take.key
+            if item is not None:
+                change = self.changes.get(key)
+                if change is None:
+                    change = self.changes[key] = Change(draft, policy)
+                change.add(draft)
+                items[key] = item
+                if change.is_exact:
+                    self.unknown.add(key)
