@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from penstock.cli.actions import add_action
 from penstock.cli.store import add_store_flags, all_of, check_name, now_ms, with_store
 from penstock.cli.tables import limit_values, print_json, print_lines, print_note, table_lines
 from penstock.config.durations import format_duration
@@ -56,14 +57,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         ("list", _list, "list the entities that have buckets for a resource"),
         ("reset", _reset, "fill the buckets of an entity for a resource"),
     ):
-        parser = actions.add_parser(
-            name,
-            help=text,
-            description=f"{text.capitalize()}.",
-            epilog=EXAMPLES[name],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        parser.set_defaults(run=run)
+        parser = add_action(actions, name, run, text, EXAMPLES[name])
         if name == "list":
             parser.add_argument("--resource", metavar="R", required=True, help="what is consumed")
         else:

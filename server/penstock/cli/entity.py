@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from penstock.cli.actions import add_action
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.store import add_store_flags, all_of, change_of, check_name, with_store
 from penstock.cli.tables import format_pairs, print_json, print_lines, print_note, table_lines
@@ -57,14 +58,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         ("update", _update, "change an entity"),
         ("delete", _delete, "delete an entity with its limits and buckets"),
     ):
-        parser = parsers[name] = actions.add_parser(
-            name,
-            help=text,
-            description=f"{text.capitalize()}.",
-            epilog=EXAMPLES[name],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        parser.set_defaults(run=run)
+        parser = parsers[name] = add_action(actions, name, run, text, EXAMPLES[name])
         if name != "list":
             parser.add_argument("name", metavar="NAME", help="the entity")
         if name == "delete":

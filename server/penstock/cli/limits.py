@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.cli.actions import add_action
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.store import add_store_flags, all_of, change_of, check_name, with_store
 from penstock.cli.tables import (
@@ -81,14 +82,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         ("delete", _delete, DELETE_EXAMPLES, "delete the limits of a scope"),
         ("list", _list, LIST_EXAMPLES, "list what has limits"),
     ):
-        parser = actions.add_parser(
-            name,
-            help=text,
-            description=f"{text.capitalize()}.",
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        parser.set_defaults(run=run)
+        parser = add_action(actions, name, run, text, epilog)
         if name != "list":
             parser.add_argument("--entity", metavar="E", help="who consumes (default: all)")
         parser.add_argument("--resource", metavar="R", help="what is consumed (default: all)")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.cli.actions import add_action
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.changes import change_lines, change_values
 from penstock.cli.limits import read_all_limits
@@ -56,14 +57,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         ("diff", _diff, "show what a file would change"),
         ("export", _export, "print what is stored, as a file"),
     ):
-        parser = actions.add_parser(
-            name,
-            help=text,
-            description=f"{text.capitalize()}.",
-            epilog=EXAMPLES[name],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        parser.set_defaults(run=run)
+        parser = add_action(actions, name, run, text, EXAMPLES[name])
         if name != "export":
             parser.add_argument(
                 "-f", "--file", metavar="FILE", required=True, help="a policy file; - is the input"
