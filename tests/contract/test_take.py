@@ -145,6 +145,20 @@ async def test_a_limit_added_to_a_live_item_starts_full(store: BucketStore) -> N
     )
 
 
+async def test_an_item_tells_when_its_limits_were_read(store: BucketStore) -> None:
+    """Who read the same earlier makes it no older, and who reads others later is right."""
+    for policy_ms in (9, 5):
+        await store.take([Take(BOB, (FIVE,), (Draw(0, MILLI),), None, policy_ms)], NOW)
+        item = await store.read(BOB)
+        assert item is not None
+        assert item.policy_ms == 9
+    other = Limit.per(50, 60_000)
+    await store.take([Take(BOB, (other,), (Draw(0, MILLI),), None, 10)], NOW)
+    item = await store.read(BOB)
+    assert item is not None
+    assert (item.policy_ms, item.buckets[0].limit) == (10, other)
+
+
 async def test_a_reset_gives_the_burst_back(store: BucketStore) -> None:
     """And says whether there was anything to reset."""
     assert not await store.reset(BOB, NOW)

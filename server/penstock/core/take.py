@@ -108,7 +108,7 @@ def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: i
     items = [get(take.key) for take in takes]
     newer = [_is_newer(item, take) for item, take in zip(items, takes, strict=True)]
     drafts = [
-        Draft(item, _adopt(take, item) if is_newer and item else take, now_ms)
+        Draft(item, adopt(take, item) if is_newer and item else take, now_ms)
         for take, item, is_newer in zip(takes, items, newer, strict=True)
     ]
     denied = are_denied(drafts)
@@ -124,7 +124,7 @@ def _is_newer(item: Item | None, take: Take) -> bool:
     return item is not None and item.policy_ms > take.policy_ms and _is_outdated(item, take)
 
 
-def _adopt(take: Take, item: Item) -> Take:
+def adopt(take: Take, item: Item) -> Take:
     """Go by the limits of an item that are newer, and leave alone those that are not known here.
 
     Two servers that differ would otherwise each bring the item to their own, in turns.

@@ -117,8 +117,8 @@ class Change:
             Bucket(limit, limit.burst + moved, -moved)
             for limit, moved in zip(self.policy.limits, self._moved, strict=True)
         ]
-        item = Item(now_ms, tuple(buckets))
-        return Create(Path.CREATE, self.key, self.policy, item, now_ms, self._policy_ms)
+        item = Item(now_ms, tuple(buckets), self._policy_ms)
+        return Create(Path.CREATE, self.key, self.policy, item, now_ms)
 
 
 def _within(move: Move, tokens: int) -> bool:

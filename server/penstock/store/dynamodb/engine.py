@@ -198,6 +198,7 @@ class Engine:
             async with asyncio.timeout(self._call_s):
                 answer = await getattr(self._client, operation)(**parameters)
         except Exception as exc:
+            # Whatever it is, a write may have happened: `explain` tells.
             LOG.debug("%s failed", operation, exc_info=True)
             failure = explain(exc)
             if failure.fault in {Fault.UNREACHABLE, Fault.UNKNOWN}:

@@ -13,9 +13,9 @@ from penstock.store.dynamodb.images import (
     PARAMETERS,
     PARENT,
     POLICY,
+    POLICY_READ,
     REFILLED,
     TOKENS,
-    VERSION,
     attribute,
     bucket_fields,
     number,
@@ -122,7 +122,7 @@ def _settle(expression: _Expression, write: Settle) -> None:
 
 def _bring_to_policy(expression: _Expression, write: Settle) -> None:
     expression.set(POLICY, {"S": write.policy.fingerprint})
-    expression.set(VERSION, number(write.policy_ms))
+    expression.set(POLICY_READ, number(write.policy_ms))
     parent = write.policy.parent
     expression.set(CASCADE, {"BOOL": parent is not None})
     if parent is None:

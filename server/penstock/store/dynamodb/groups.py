@@ -6,11 +6,10 @@ time alone could have made more, and the credit of that time is counted in.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 from penstock.core.bucket import Item
-from penstock.core.take import Draft, Key, Take
+from penstock.core.take import Draft, Key, Take, adopt
 from penstock.store.dynamodb.changes import Change
 from penstock.store.dynamodb.images import Image
 from penstock.store.dynamodb.policy import Policy, policy_of
@@ -166,19 +165,14 @@ class Group:
         return bases
 
     def _view(self, take: Take, now_ms: int) -> tuple[Take, Policy]:
-        """A take, and the policy to write it under, by whoever read the policy last.
-
-        Two servers that differ would otherwise each bring the item to their own, in turns.
-        """
+        """A take, and the policy to write it under, by whoever read the policy last."""
         policy, hint = policy_of(take), self.hints.get(take.key)
         image = None if hint is None else hint.image
         if image is None or image.is_expired(now_ms) or image.policy == policy.fingerprint:
             return take, policy
-        if image.version <= take.policy_ms:
+        if image.item.policy_ms <= take.policy_ms:
             return take, policy
-        newer = {bucket.limit.name: bucket.limit for bucket in image.item.buckets}
-        limits = tuple(newer.get(limit.name, limit) for limit in take.limits)
-        return replace(take, limits=limits), image.own_policy
+        return adopt(take, image.item), image.own_policy
 
     def _write(self, change: Change) -> Write:
         hint, now_ms = self.hints.get(change.key), self._round.now_ms

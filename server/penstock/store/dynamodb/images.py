@@ -16,7 +16,7 @@ Attributes = Mapping[str, Mapping[str, Any]]
 REFILLED: Final = "rf"
 EXPIRES: Final = "ttl"
 POLICY: Final = "policy"
-VERSION: Final = "policy_ms"
+POLICY_READ: Final = "policy_ms"
 RESOURCE: Final = "resource"
 CASCADE: Final = "cascade"
 PARENT: Final = "parent_id"
@@ -35,8 +35,6 @@ class Image(NamedTuple):
     policy: str
     """The fingerprint of the policy that it was last settled under."""
     parent: Key | None
-    version: int = 0
-    """When that policy was read."""
 
     @property
     def own_policy(self) -> Policy:
@@ -73,11 +71,10 @@ def parse_image(attributes: Attributes) -> Image:
         buckets.append(Bucket(_limit(name, *parameters), tokens, consumed))
     expires, parent = attributes.get(EXPIRES), attributes.get(PARENT)
     return Image(
-        Item(int(attributes[REFILLED]["N"]), tuple(buckets)),
+        Item(int(attributes[REFILLED]["N"]), tuple(buckets), int(attributes[POLICY_READ]["N"])),
         None if expires is None else int(expires["N"]),
         attributes[POLICY]["S"],
         None if parent is None else Key(parent["S"], attributes[RESOURCE]["S"]),
-        int(attributes[VERSION]["N"]),
     )
 
 
@@ -90,7 +87,7 @@ def write_record(key: Key, image: Image) -> dict[str, Any]:
         RESOURCE: {"S": key.resource},
         REFILLED: number(image.item.refilled_ms),
         POLICY: {"S": image.policy},
-        VERSION: number(image.version),
+        POLICY_READ: number(image.item.policy_ms),
         CASCADE: {"BOOL": image.parent is not None},
     }
     if image.expires_s is not None:

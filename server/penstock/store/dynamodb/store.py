@@ -71,5 +71,5 @@ async def open_dynamodb(location: Location) -> DynamoStore:
             await check_table(client, location)
         except StoreError as exc:
             # It may be back any moment, and until then callers get what `on_unavailable` says.
-            LOG.warning("starting without a look at the table: %s", exc)
+            LOG.warning("the table can't be checked now: %s", exc)
         return DynamoStore(client, location, resources=stack.pop_all())

@@ -61,11 +61,10 @@ class Consume(NamedTuple):
     def applied(self, image: Image) -> Image:
         """The item afterwards."""
         return Image(
-            Item(image.item.refilled_ms, tuple(_moved(image.item, self.moves))),
+            image.item._replace(buckets=tuple(_moved(image.item, self.moves))),
             self.expires_s,
             image.policy,
             image.parent,
-            image.version,
         )
 
     def undone(self, after: Image) -> Item:
@@ -113,15 +112,11 @@ class Settle(NamedTuple):
         return tuple(name for name in names if name not in wanted)
 
     def applied(self, image: Image) -> Image:
-        policy = self.policy
-        is_same = image.policy == policy.fingerprint
-        return Image(
-            self._settled(image.item),
-            self.expires_s,
-            policy.fingerprint,
-            image.parent if is_same else policy.parent,
-            image.version if is_same else self.policy_ms,
-        )
+        policy, item = self.policy, self._settled(image.item)
+        if image.policy == policy.fingerprint:
+            return image._replace(item=item, expires_s=self.expires_s)
+        item = item._replace(policy_ms=self.policy_ms)
+        return Image(item, self.expires_s, policy.fingerprint, policy.parent)
 
     def undone(self, after: Image) -> Item:
         refilled_ms, seen, _ = self.seen.item
@@ -143,7 +138,7 @@ class Settle(NamedTuple):
     def _settled(self, item: Item) -> Item:
         kept = _under(self.policy.limits, _moved(item, self.moves))
         buckets = sorted([*kept, *self.added], key=lambda bucket: bucket.limit.name)
-        return Item(self.refilled_ms, tuple(buckets))
+        return item._replace(refilled_ms=self.refilled_ms, buckets=tuple(buckets))
 
 
 class Create(NamedTuple):
@@ -154,17 +149,15 @@ class Create(NamedTuple):
     policy: Policy
     item: Item
     now_ms: int
-    policy_ms: int = 0
 
     @property
     def image(self) -> Image:
         buckets = sorted(self.item.buckets, key=lambda bucket: bucket.limit.name)
         return Image(
-            Item(self.item.refilled_ms, tuple(buckets)),
+            self.item._replace(buckets=tuple(buckets)),
             self.policy.expires_s(self.now_ms),
             self.policy.fingerprint,
             self.policy.parent,
-            self.policy_ms,
         )
 
     def undone(self, _after: Image) -> None:
