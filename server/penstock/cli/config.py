@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from penstock.config.flags import add_flags, read_settings
 from penstock.config.print_rules import rule_lines
 from penstock.config.problems import RulesError
 from penstock.config.rules import RulesSource
-from penstock.config.settings import add_flags, read_settings
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:

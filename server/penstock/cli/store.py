@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from penstock.config.settings import add_flags, read_settings
+from penstock.config.flags import add_flags, read_settings
 from penstock.core.entities import name_problem
 from penstock.errors import ConfigError
 from penstock.store.open import open_store

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock import __version__
 from penstock.cli.asking import agrees, check_somebody_is_there, is_terminal
-from penstock.config.settings import add_flags, read_settings
+from penstock.config.flags import add_flags, read_settings
 from penstock.errors import ConfigError
 from penstock.store.open import open_table
 

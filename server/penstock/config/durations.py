@@ -1,22 +1,29 @@
-"""Durations as people write them: 90s, 1h30m, 250ms."""
+"""Durations as people write them: 90s, 1h30m, 250ms, or 1.5h as in Go."""
 
 import re
+from fractions import Fraction
 from typing import Final
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
-_WHOLE: Final = re.compile(r"(?:[0-9]{1,15}(?:ms|s|m|h|d))+")
+_PART: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?(ms|s|m|h|d)")
+_WHOLE: Final = re.compile(f"(?:{_PART.pattern})+")
 
 FORM: Final = "a number with ms, s, m, h or d, such as 90s or 1h30m"
 
 
 def parse_duration_ms(text: str) -> int:
-    """Read a duration; ValueError if it is none."""
+    """Read a duration; ValueError if it is none, or has fractions of a millisecond."""
     if text == "0":
         return 0
     if _WHOLE.fullmatch(text) is None:
         raise ValueError(f"'{text}' is no duration: write {FORM}")
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+    duration_ms = sum(
+        Fraction(f"{whole}.{part or 0}") * _UNITS_MS[unit]
+        for whole, part, unit in _PART.findall(text)
+    )
+    if duration_ms.denominator != 1:
+        raise ValueError(f"'{text}' is no duration: there is nothing shorter than 1ms")
+    return int(duration_ms)
 
 
 def format_duration(duration_ms: int) -> str:

@@ -5,7 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.config.durations import parse_duration_ms
+from penstock.config.durations import format_duration, parse_duration_ms
+
+Address = tuple[str, int]
+"""A host, empty for all addresses of this machine, and a port."""
+
+Tags = tuple[tuple[str, str], ...]
 
 
 def _bool(text: str) -> bool:
@@ -21,6 +26,38 @@ def _port(text: str) -> int:
     if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > 65535:
         raise ValueError(f"'{text}' is no port: write a number from 0 to 65535")
     return int(text)
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        raise ValueError(f"'{text}' is no address: write HOST:PORT, or :PORT for all addresses")
+    return host.removeprefix("[").removesuffix("]"), _port(port)
+
+
+def _show_address(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _share(text: str) -> float:
+    """A decimal number, without the names and exponents that Python would read too."""
+    if re.fullmatch(r"[0-9]*\.?[0-9]+", text) is None or float(text) > 1:
+        raise ValueError(f"'{text}' is no share: write a number from 0 to 1, such as 0.8")
+    return float(text)
+
+
+def _size(text: str) -> int:
+    if re.fullmatch("[0-9]{1,18}", text) is None:
+        raise ValueError(f"'{text}' is no number of bytes")
+    return int(text)
+
+
+def _tags(text: str) -> Tags:
+    found = [tuple(part.strip().split(":", 1)) for part in text.split(",") if part.strip()]
+    if any(len(tag) != 2 or not tag[0] for tag in found):
+        raise ValueError(f"'{text}' has a tag without a value: write name:value,name:value")
+    return tuple((name, value) for name, value in found)
 
 
 def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
@@ -47,12 +84,21 @@ class Kind:
 
     parse: Callable[[str], Any]
     shown: str
+    write: Callable[[Any], str] = str
+    """A value as `parse` reads it."""
 
 
 TEXT: Final = Kind(_text, "TEXT")
-BOOL: Final = Kind(_bool, "BOOL")
+BOOL: Final = Kind(_bool, "BOOL", lambda value: "true" if value else "false")
 PORT: Final = Kind(_port, "PORT")
-DURATION: Final = Kind(parse_duration_ms, "DURATION")
+ADDRESS: Final = Kind(_address, "HOST:PORT", _show_address)
+DURATION: Final = Kind(parse_duration_ms, "DURATION", format_duration)
+SHARE: Final = Kind(_share, "SHARE", lambda value: f"{value:g}")
+SIZE: Final = Kind(_size, "BYTES")
+TAGS: Final = Kind(_tags, "TAGS", lambda tags: ",".join(f"{k}:{v}" for k, v in tags))
+FORMAT: Final = Kind(_one_of("text", "json"), "text|json")
+PROTOCOL: Final = Kind(_one_of("http", "grpc"), "http|grpc")
+SOURCE: Final = Kind(_one_of("file", "grpc_xds_sotw"), "file|grpc_xds_sotw")
 UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
 # The reference server knows more names.
 LEVEL: Final = Kind(

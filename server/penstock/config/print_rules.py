@@ -1,16 +1,18 @@
 """The rules in force as text: a line a rule, as the reference server prints them."""
 
 from collections.abc import Iterator
+from typing import cast
 
 from penstock.config.durations import format_duration
 from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.mapping import HITS, EntityMapping
-from penstock.core.rules import Children, Node, Rule, Rules
+from penstock.core.rules import Node, Rule, Rules
 
 
 def rule_lines(rules: Rules) -> Iterator[str]:
     for _, domain in sorted(rules.items()):
-        yield from _level_lines(domain.children)
+        for *_, node in domain.rule_nodes():
+            yield from _node_lines(node, cast("Rule", node.rule))
         for mapping in domain.mappings.by_keys.values():
             yield f"{domain.name} [{', '.join(mapping.keys)}]: {_mapping_text(mapping)}"
 
@@ -21,14 +23,6 @@ def _mapping_text(mapping: EntityMapping) -> str:
         return text
     amounts = [f"{name}: {'hits' if n == HITS else n}" for name, n in mapping.consume]
     return f"{text} consume={{{', '.join(amounts)}}}"
-
-
-def _level_lines(children: Children) -> Iterator[str]:
-    for node in children.nodes:
-        if node.rule is not None:
-            yield from _node_lines(node, node.rule)
-        if node.children is not None:
-            yield from _level_lines(node.children)
 
 
 def _node_lines(node: Node, rule: Rule) -> Iterator[str]:

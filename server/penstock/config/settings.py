@@ -3,14 +3,28 @@
 A flag goes before the environment, and that before the default. Nothing reads either later.
 """
 
-import argparse
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.config.durations import format_duration
-from penstock.config.kinds import BOOL, DURATION, LEVEL, PORT, TEXT, UNAVAILABLE, Kind
+from penstock.config.kinds import (
+    ADDRESS,
+    BOOL,
+    DURATION,
+    FORMAT,
+    LEVEL,
+    PORT,
+    PROTOCOL,
+    SHARE,
+    SIZE,
+    SOURCE,
+    TAGS,
+    TEXT,
+    UNAVAILABLE,
+    Address,
+    Kind,
+    Tags,
+)
 from penstock.errors import ConfigError
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the reference server's default: Envoy is elsewhere
@@ -36,13 +50,54 @@ class Settings:
         "GRPC_UDS", TEXT, "", "unix socket to listen on, instead of host and port"
     )
     grpc_max_connection_age: int = _setting(
-        "GRPC_MAX_CONNECTION_AGE", DURATION, 86_400_000, "when clients are asked to connect anew"
+        "GRPC_MAX_CONNECTION_AGE",
+        DURATION,
+        86_400_000,
+        "when clients are asked to connect anew; 0: never",
     )
     grpc_max_connection_age_grace: int = _setting(
         "GRPC_MAX_CONNECTION_AGE_GRACE", DURATION, 3_600_000, "how long calls may outlive that"
     )
+    grpc_server_use_tls: bool = _setting(
+        "GRPC_SERVER_USE_TLS", BOOL, False, "serve gRPC over TLS; needs a certificate and its key"
+    )
+    grpc_server_tls_cert: str = _setting(
+        "GRPC_SERVER_TLS_CERT", TEXT, "", "certificate chain, a PEM file, followed while it changes"
+    )
+    grpc_server_tls_key: str = _setting(
+        "GRPC_SERVER_TLS_KEY", TEXT, "", "its private key, a PEM file, followed too"
+    )
+    grpc_client_tls_cacert: str = _setting(
+        "GRPC_CLIENT_TLS_CACERT",
+        TEXT,
+        "",
+        "CAs that clients must have a certificate of, a PEM file, followed too",
+    )
+    grpc_client_tls_san: str = _setting(
+        "GRPC_CLIENT_TLS_SAN", TEXT, "", "name that clients' certificates must have, too"
+    )
+    host: str = _setting("HOST", TEXT, ANY_IPV4, "address of the HTTP port")
+    port: int = _setting(
+        "PORT", PORT, 8080, "HTTP port: /healthcheck, /ready, /json, /metrics; 0 picks a free one"
+    )
+    debug_host: str = _setting("DEBUG_HOST", TEXT, ANY_IPV4, "address of the debug port")
+    debug_port: int = _setting(
+        "DEBUG_PORT", PORT, 6070, "debug port: /rlconfig, /stats; 0 picks a free one"
+    )
+    ready_needs_store: bool = _setting(
+        "PENSTOCK_READY_NEEDS_STORE", BOOL, False, "let /ready fail while the store can't be read"
+    )
+    healthy_with_at_least_one_config_loaded: bool = _setting(
+        "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+        BOOL,
+        True,
+        "be unhealthy until rules are loaded",
+    )
     drain_timeout: int = _setting(
         "PENSTOCK_DRAIN_TIMEOUT", DURATION, 20_000, "on SIGTERM: how long clients have to move away"
+    )
+    config_type: str = _setting(
+        "CONFIG_TYPE", SOURCE, "file", "where rules come from; xDS is not there yet"
     )
     runtime_root: str = _setting("RUNTIME_ROOT", TEXT, "", "rules directory, first part")
     runtime_subdirectory: str = _setting(
@@ -70,6 +125,15 @@ class Settings:
         BOOL,
         False,
         "let denied requests use up tokens, as the reference does",
+    )
+    cache_key_prefix: str = _setting(
+        "CACHE_KEY_PREFIX", TEXT, "", "keeps buckets of rules apart from another server's"
+    )
+    local_cache_size_in_bytes: int | None = _setting(
+        "LOCAL_CACHE_SIZE_IN_BYTES",
+        SIZE,
+        None,
+        "0: ask DynamoDB for each denial, instead of remembering them for a second",
     )
     policy_cache_ttl: int = _setting(
         "PENSTOCK_POLICY_CACHE_TTL",
@@ -101,6 +165,42 @@ class Settings:
         "add the request and the rules' metadata to the answer",
     )
     log_level: str = _setting("LOG_LEVEL", LEVEL, "info", "least severe messages to log")
+    log_format: str = _setting("LOG_FORMAT", FORMAT, "text", "how to log")
+    near_limit_ratio: float = _setting(
+        "NEAR_LIMIT_RATIO", SHARE, 0.8, "share of a limit from which hits are counted as near it"
+    )
+    use_prometheus: bool = _setting(
+        "USE_PROMETHEUS", BOOL, False, "serve metrics on a port of their own, too"
+    )
+    prometheus_addr: Address = _setting("PROMETHEUS_ADDR", ADDRESS, ("", 9090), "that port")
+    prometheus_path: str = _setting("PROMETHEUS_PATH", TEXT, "/metrics", "their path there")
+    use_statsd: bool = _setting("USE_STATSD", BOOL, False, "send metrics to StatsD over TCP")
+    statsd_host: str = _setting("STATSD_HOST", TEXT, "localhost", "its host")
+    statsd_port: int = _setting("STATSD_PORT", PORT, 8125, "its port")
+    stats_flush_interval: int = _setting(
+        "STATS_FLUSH_INTERVAL", DURATION, 10_000, "how often to send"
+    )
+    extra_tags: Tags = _setting(
+        "EXTRA_TAGS", TAGS, (), "tags of every metric for StatsD: name:value,name:value"
+    )
+    tracing_enabled: bool = _setting(
+        "TRACING_ENABLED", BOOL, False, "send traces over OTLP, to where OTEL_EXPORTER_OTLP_* say"
+    )
+    tracing_service_name: str = _setting(
+        "TRACING_SERVICE_NAME", TEXT, "RateLimit", "service.name of traces"
+    )
+    tracing_service_namespace: str = _setting(
+        "TRACING_SERVICE_NAMESPACE", TEXT, "", "service.namespace of traces"
+    )
+    tracing_service_instance_id: str = _setting(
+        "TRACING_SERVICE_INSTANCE_ID", TEXT, "", "service.instance.id of traces (default: random)"
+    )
+    tracing_exporter_protocol: str = _setting(
+        "TRACING_EXPORTER_PROTOCOL", PROTOCOL, "http", "OTLP over this"
+    )
+    tracing_sampling_rate: float = _setting(
+        "TRACING_SAMPLING_RATE", SHARE, 1.0, "share of traces to record, unless the caller decides"
+    )
 
     def rules_path(self) -> Path:
         """The rules' place; ConfigError if nothing says it."""
@@ -109,65 +209,3 @@ class Settings:
         if self.runtime_root:
             return Path(self.runtime_root, self.runtime_subdirectory, self.runtime_appdirectory)
         raise ConfigError("no rules: give --config FILE_OR_DIRECTORY, or set RUNTIME_ROOT")
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """A setting as its docs need it."""
-
-    name: str
-    env: str
-    kind: Kind
-    default: Any
-    doc: str
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def default_text(self) -> str:
-        if self.kind is BOOL:
-            return "true" if self.default else "false"
-        return format_duration(self.default) if self.kind is DURATION else str(self.default)
-
-
-DECLARED: Final = tuple(
-    Declared(f.name, f.metadata["env"], f.metadata["kind"], f.default, f.metadata["doc"])
-    for f in fields(Settings)
-)
-
-
-def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
-    """Give a parser flags for all settings, or some. `--no-…` is the opposite of `--…`."""
-    for setting in DECLARED:
-        if names is not None and setting.name not in names:
-            continue
-        shown = f" (default: {setting.default_text})" if setting.default_text else ""
-        text = f"{setting.doc} [{setting.env}]{shown}".replace("%", "%%")
-        if setting.kind is BOOL:
-            action = argparse.BooleanOptionalAction
-            parser.add_argument(setting.flag, action=action, default=None, help=text)
-        else:
-            parser.add_argument(setting.flag, metavar=setting.kind.shown, help=text)
-
-
-def read_settings(flags: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
-    """Put flags and environment together; ConfigError names what can't be read."""
-    values: dict[str, Any] = {}
-    for setting in DECLARED:
-        flag, variable = getattr(flags, setting.name, None), environ.get(setting.env)
-        if isinstance(flag, bool):
-            values[setting.name] = flag
-        elif flag is not None:
-            values[setting.name] = _parse(setting, setting.flag, flag)
-        elif variable:
-            values[setting.name] = _parse(setting, setting.env, variable)
-    return Settings(**values)
-
-
-def _parse(setting: Declared, where: str, text: str) -> Any:
-    try:
-        return setting.kind.parse(text)
-    except ValueError as exc:
-        raise ConfigError(f"{where}: {exc}") from exc

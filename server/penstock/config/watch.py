@@ -5,7 +5,7 @@ The law of this file: rules that can't be used change nothing but the log.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from penstock.config.problems import RulesError
@@ -18,8 +18,10 @@ POLL_S: Final = 0.25
 
 
 class RulesWatcher:
-    def __init__(self, source: RulesSource) -> None:
+    def __init__(self, source: RulesSource, on_error: Callable[[], None] = lambda: None) -> None:
+        """`on_error` is called for each change that can't be used."""
         self._source = source
+        self._on_error = on_error
         self._seen: Fingerprint | None = None
 
     def load(self) -> LoadedRules:
@@ -32,17 +34,24 @@ class RulesWatcher:
         while True:
             await asyncio.sleep(POLL_S)
             loaded = await asyncio.to_thread(self._look)
-            if loaded is not None:
+            if isinstance(loaded, RulesError):
+                self._on_error()
+                LOG.error(
+                    "the rules changed but can't be used, the last good ones stay:\n%s", loaded
+                )
+            elif loaded is not None:
                 yield loaded
 
-    def _look(self) -> LoadedRules | None:
+    def _look(self) -> LoadedRules | RulesError | None:
         """Off the event loop, which must not wait for a disk."""
         fingerprint = self._source.fingerprint()
         if fingerprint == self._seen:
             return None
-        self._seen = fingerprint
+        loaded: LoadedRules | RulesError
         try:
-            return self._source.load()
+            loaded = self._source.load()
         except RulesError as exc:
-            LOG.error("the rules changed but can't be used, the last good ones stay:\n%s", exc)
-            return None
+            loaded = exc
+        # Not before: what else may go wrong is no reason not to look again.
+        self._seen = fingerprint
+        return loaded

@@ -16,6 +16,8 @@ class Status(NamedTuple):
     remaining: int = 0
     reset_s: int = 0
     """Until this cost passes, or until full. Rounded up: Envoy cuts off fractions."""
+    shadowed: bool = False
+    """It did not fit, and passes because its rule is in shadow mode."""
 
 
 UNMATCHED: Final = Status()
@@ -27,3 +29,5 @@ UNLIMITED: Final = Status(remaining=UINT32_MAX)
 class Decision(NamedTuple):
     over: bool
     statuses: tuple[Status, ...]
+    shadowed: bool = False
+    """It would be over, and is not because all of the server is in shadow mode."""

@@ -17,14 +17,19 @@ MAX_ENTITY: Final = 512
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f%,=]")
 
 
-def rule_key(domain: str, entries: Entries) -> Key:
+def rule_key(domain: str, entries: Entries, prefix: str = "") -> Key:
     """A rule's item. The `$` keeps it apart from stored resources, which can't begin with one."""
-    return Key(_entity(entries), "$domain:" + _escape(domain))
+    return Key(_entity(entries), "$domain:" + _prefixed(prefix, domain))
 
 
-def override_key(domain: str, entries: Entries) -> Key:
+def override_key(domain: str, entries: Entries, prefix: str = "") -> Key:
     """An override's item, apart from the rule's: their limits have nothing in common."""
-    return Key(_entity(entries), "$override:" + _escape(domain))
+    return Key(_entity(entries), "$override:" + _prefixed(prefix, domain))
+
+
+def _prefixed(prefix: str, domain: str) -> str:
+    """The comma is escaped in both, so no prefix and domain are taken for another domain."""
+    return f"{_escape(prefix)},{_escape(domain)}" if prefix else _escape(domain)
 
 
 def _entity(entries: Entries) -> str:

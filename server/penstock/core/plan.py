@@ -23,6 +23,8 @@ class Behaviour:
     shadow_mode: bool = False
     quota_mode: bool = False
     charge_denied: bool = False
+    key_prefix: str = ""
+    """Keeps the buckets of rules apart from those of another server on the same store."""
 
 
 _STORED: Final = Rule("", ())
@@ -99,7 +101,7 @@ def make_plan(
         return Plan((), (UNMATCHED,) * len(request.descriptors), quota_passes=True)
     stored = stored or (None,) * len(request.descriptors)
     found = [
-        _find(domain, descriptor) if entity is None else None
+        _find(domain, descriptor, behaviour.key_prefix) if entity is None else None
         for descriptor, entity in zip(request.descriptors, stored, strict=True)
     ]
     replaced = frozenset[str]().union(*[match[0].replaces for match in found if match])
@@ -168,7 +170,10 @@ class _Planner:
         if not limits:
             self._parts.append(UNMATCHED)
             return
-        amounts = (self._hits(number) * MILLI,) * len(limits)
+        opened = self._pending.get(key)
+        if opened is not None and opened.limits != rule.limits:
+            limits = opened.limits  # two overrides for the same entries: the first one holds
+        amounts = (self._request.amount(number) * MILLI,) * len(limits)
         quota = rule.quota_mode or self._behaviour.quota_mode
         self._open(key, rule.limits, None, self._rules_ms, lasts=False)
         leg = self._draw(number, rule, key, limits, amounts)
@@ -180,7 +185,7 @@ class _Planner:
         names = {limit.name for level in chain for limit in level.limits}
         if target.consume is not None and chain:
             missing = [name for name, _ in target.consume if name not in names]
-            self._missing += [f"{target.entity}/{target.resource}/{name}" for name in missing]
+            self._missing += [f"{target.resource}/{name}" for name in missing]
         drawn = [(level, asked) for level in chain if (asked := self._asked(number, target, level))]
         above = [level.key for level, _ in drawn[1:]]
         legs = []
@@ -193,7 +198,7 @@ class _Planner:
         self._parts.append(Part(_STORED, tuple(legs), quota) if legs else UNMATCHED)
 
     def _asked(self, number: int, target: Target, level: Level) -> list[tuple[Limit, int]]:
-        hits = self._hits(number)
+        hits = self._request.amount(number)
         if target.consume is None:
             return [(limit, hits * MILLI) for limit in level.limits]
         wanted = dict(target.consume)
@@ -202,10 +207,6 @@ class _Planner:
             for limit in level.limits
             if limit.name in wanted
         ]
-
-    def _hits(self, number: int) -> int:
-        hits = self._request.descriptors[number].hits
-        return max(1, self._request.hits) if hits is None else hits
 
     def _draw(
         self,
@@ -261,20 +262,23 @@ def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int
             quota_passes = True
     if quota_over and not quota_passes and not plan.quota_passes:
         denied = True
-    return Decision(denied and not behaviour.shadow_mode, tuple(statuses))
+    shadowed = denied and behaviour.shadow_mode
+    return Decision(denied and not shadowed, tuple(statuses), shadowed)
 
 
-def _find(domain: Domain, descriptor: Descriptor) -> tuple[Rule, Key | None] | None:
+def _find(
+    domain: Domain, descriptor: Descriptor, key_prefix: str
+) -> tuple[Rule, Key | None] | None:
     """Find the rule, and the key of its item; no key if it is unlimited."""
     if descriptor.override is not None:
         override = descriptor.override
         limit = Limit.per(override.requests_per_unit, override.unit.value)
-        return Rule("", (limit,)), override_key(domain.name, descriptor.entries)
+        return Rule("", (limit,)), override_key(domain.name, descriptor.entries, key_prefix)
     match = domain.match(descriptor.entries)
     if match is None:
         return None
     rule, entries = match
-    return rule, rule_key(domain.name, entries) if rule.limits else None
+    return rule, rule_key(domain.name, entries, key_prefix) if rule.limits else None
 
 
 def _passes_quota(
@@ -325,7 +329,8 @@ def _status(part: Part, taken: Sequence[Taken], now_ms: int) -> Status:
         )
     if not fits:
         wait = _wait_ms(limit, amount, balance, now_ms)
-        return Status(not part.rule.shadow_mode, limit, 0, -(-wait // 1000))
+        shadowed = part.rule.shadow_mode
+        return Status(not shadowed, limit, 0, -(-wait // 1000), shadowed)
     remaining = balance // MILLI if balance > 0 else 0
     until_full = wait_ms(limit, balance, limit.burst, now_ms) or 0
     return Status(False, limit, min(remaining, UINT32_MAX), -(-until_full // 1000))

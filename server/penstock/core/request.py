@@ -30,3 +30,8 @@ class Request:
     descriptors: tuple[Descriptor, ...]
     hits: int = 0
     """The amount for descriptors that bring none; 0 means 1."""
+
+    def amount(self, number: int) -> int:
+        """What a descriptor asks for, or gives back."""
+        hits = self.descriptors[number].hits
+        return max(1, self.hits) if hits is None else hits

@@ -4,10 +4,10 @@ Entry by entry: the exact value, then wildcards in file order, then the bare key
 back, and a rule applies only to descriptors that end at its depth.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from penstock.core.limits import Limit
 from penstock.core.mapping import Mappings
@@ -111,6 +111,33 @@ class Domain:
         if node is None or node.rule is None:
             return None
         return node.rule, counted
+
+    def rule_nodes(self) -> Iterator[tuple[Node, ...]]:
+        """Every node that carries a rule, in file order, behind those that lead to it."""
+        yield from _rule_nodes(self.children, ())
+
+    def shown_keys(self, entries: Entries) -> tuple[str, ...]:
+        """The levels that lead to a rule, with the values of entries where it shows them."""
+        nodes, children = list[Node](), self.children
+        for key, value in entries:
+            node = cast("Node", children.find(key, value))
+            nodes.append(node)
+            children = cast("Children", node.children)
+        detailed = nodes[-1].detailed_metric
+        return tuple(
+            f"{key}_{value}"
+            if value and (detailed or node.value_to_metric) and not node.share_threshold
+            else node.composite_key
+            for node, (key, value) in zip(nodes, entries, strict=True)
+        )
+
+
+def _rule_nodes(children: Children, above: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
+    for node in children.nodes:
+        if node.rule is not None:
+            yield *above, node
+        if node.children is not None:
+            yield from _rule_nodes(node.children, (*above, node))
 
 
 Rules = Mapping[str, Domain]

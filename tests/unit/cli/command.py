@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.config.settings import DECLARED
+from penstock.config.flags import DECLARED
 
 from tests.support.processes import PENSTOCK
 

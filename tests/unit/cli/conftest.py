@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from penstock.cli import main
-from penstock.config.settings import DECLARED
+from penstock.config.flags import DECLARED
 from penstock.core.take import Take
 from penstock.store.open import open_store
 

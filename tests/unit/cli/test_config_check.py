@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from penstock.config.settings import DECLARED
+from penstock.config.flags import DECLARED
 
 from tests.support.processes import PENSTOCK
 from tests.unit.cli.command import run, write_rules

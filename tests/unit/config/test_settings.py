@@ -9,8 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.config.durations import format_duration, parse_duration_ms
-from penstock.config.kinds import BOOL, DURATION, LEVEL, PORT, TEXT, UNAVAILABLE, Kind
-from penstock.config.settings import DECLARED, Declared, Settings, add_flags, read_settings
+from penstock.config.flags import DECLARED, Declared, add_flags, read_settings
+from penstock.config.kinds import (
+    ADDRESS,
+    BOOL,
+    DURATION,
+    FORMAT,
+    LEVEL,
+    PORT,
+    PROTOCOL,
+    SHARE,
+    SIZE,
+    SOURCE,
+    TAGS,
+    TEXT,
+    UNAVAILABLE,
+    Kind,
+)
+from penstock.config.settings import Settings
 from penstock.errors import ConfigError
 
 
@@ -28,6 +44,13 @@ SAMPLES: Mapping[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     DURATION.shown: (("90s", 90_000), ("0", 0)),
     UNAVAILABLE.shown: (("allow", "allow"), ("DENY", "deny")),
     LEVEL.shown: (("debug", "debug"), ("Warn", "warn")),
+    ADDRESS.shown: ((":9090", ("", 9090)), ("[::1]:80", ("::1", 80))),
+    SHARE.shown: (("0.25", 0.25), ("1", 1.0)),
+    SIZE.shown: (("0", 0), ("1048576", 1_048_576)),
+    TAGS.shown: (("a:1,b:x:y", (("a", "1"), ("b", "x:y"))), (" a:1 ,", (("a", "1"),))),
+    FORMAT.shown: (("json", "json"), ("TEXT", "text")),
+    PROTOCOL.shown: (("grpc", "grpc"), ("HTTP", "http")),
+    SOURCE.shown: (("FILE", "file"), ("GRPC_XDS_SOTW", "grpc_xds_sotw")),
 }
 """For each kind, two ways to write it and what they mean."""
 
@@ -55,7 +78,10 @@ def test_names_are_distinct() -> None:
 @pytest.mark.parametrize("setting", DECLARED, ids=lambda setting: setting.name)
 def test_a_default_is_shown_as_it_would_be_written(setting: Declared) -> None:
     """What help and docs show can be given back."""
-    assert setting.kind.parse(setting.default_text) == setting.default
+    if setting.default is None:
+        assert setting.default_text == ""
+    else:
+        assert setting.kind.parse(setting.default_text) == setting.default
 
 
 def test_an_empty_variable_is_as_good_as_none() -> None:
@@ -70,6 +96,12 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         *[(BOOL, text, True) for text in ("1", "t", "true", "TRUE", "yes", "on", "On")],
         *[(BOOL, text, False) for text in ("0", "f", "false", "False", "no", "off")],
         (PORT, "65535", 65535),
+        (ADDRESS, "localhost:80", ("localhost", 80)),
+        (ADDRESS, "::1:80", ("::1", 80)),
+        (SHARE, "0", 0.0),
+        (SHARE, ".25", 0.25),
+        (TAGS, ",", ()),
+        (TAGS, "a:", (("a", ""),)),
         (DURATION, "1h30m", 5_400_000),
         (DURATION, "250ms", 250),
         (DURATION, "2d", 172_800_000),
@@ -101,6 +133,26 @@ BAD = [
     ("--on-unavailable", "PENSTOCK_ON_UNAVAILABLE", "panic",
      "'panic' is not one of error, allow, deny"),
     ("--log-level", "LOG_LEVEL", "loud", "'loud' is not one of debug, info, warn, error"),
+    ("--log-format", "LOG_FORMAT", "xml", "'xml' is not one of text, json"),
+    ("--config-type", "CONFIG_TYPE", "git", "'git' is not one of file, grpc_xds_sotw"),
+    ("--tracing-exporter-protocol", "TRACING_EXPORTER_PROTOCOL", "udp",
+     "'udp' is not one of http, grpc"),
+    ("--port", "PORT", "tcp://10.0.0.1:80",
+     "'tcp://10.0.0.1:80' is no port: write a number from 0 to 65535"),
+    ("--prometheus-addr", "PROMETHEUS_ADDR", "9090",
+     "'9090' is no address: write HOST:PORT, or :PORT for all addresses"),
+    ("--prometheus-addr", "PROMETHEUS_ADDR", "localhost:",
+     "'' is no port: write a number from 0 to 65535"),
+    ("--prometheus-addr", "PROMETHEUS_ADDR", "[::1]",
+     "'1]' is no port: write a number from 0 to 65535"),
+    *[("--near-limit-ratio", "NEAR_LIMIT_RATIO", text,
+       f"'{text}' is no share: write a number from 0 to 1, such as 0.8")
+      for text in ("80%", "1.01", "-0.5", "nan", "inf", "1e-1", ".", "\u0661")],
+    *[("--local-cache-size-in-bytes", "LOCAL_CACHE_SIZE_IN_BYTES", text,
+       f"'{text}' is no number of bytes") for text in ("1MB", "-1", "1.5", "\u0661", "9" * 19)],
+    *[("--extra-tags", "EXTRA_TAGS", text,
+       f"'{text}' has a tag without a value: write name:value,name:value")
+      for text in ("env", "a:1,b", ":x")],
 ]  # fmt: skip
 
 
@@ -172,7 +224,42 @@ def test_what_is_no_duration_is_a_value_error(text: str) -> None:
     assert duration_ms >= 0
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "1.5h", "-1s", "1 s", "1S", "1h ", "\u0661s"])
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("1.5h", 5_400_000),
+        ("0.1s", 100),
+        ("1.001s", 1_001),
+        ("1h0.5m", 3_630_000),
+        ("0.000000000000d", 0),
+        ("123456789012345.5d", 10_666_666_570_666_651_200_000),
+    ],
+)
+def test_fractions_are_read_exactly(text: str, duration_ms: int) -> None:
+    """As Go has them; floating-point numbers would be off here and there."""
+    assert parse_duration_ms(text) == duration_ms
+
+
+@given(st.integers(0, 10**9), st.sampled_from(["s", "m", "h", "d"]), st.integers(0, 999))
+def test_a_fraction_is_its_part_of_the_unit(whole: int, unit: str, thousandths: int) -> None:
+    """To the millisecond, for thousandths of any unit but the millisecond."""
+    parts = 1_000 * parse_duration_ms(f"{whole}{unit}") + thousandths * parse_duration_ms(
+        f"1{unit}"
+    )
+    assert 1_000 * parse_duration_ms(f"{whole}.{thousandths:03}{unit}") == parts
+
+
+@pytest.mark.parametrize("text", ["0.5ms", "0.0001s", "1.0000000001h"])
+def test_what_is_no_whole_number_of_milliseconds_is_refused(text: str) -> None:
+    """Rather than rounded to something that nobody wrote."""
+    with pytest.raises(ValueError, match="is no duration: there is nothing shorter than 1ms"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "s", "1.5", "1.h", ".5h", "1.5.5h", "1,5h", "-1s", "1 s", "1S", "1h ", "\u0661s"],
+)
 def test_half_a_duration_is_refused(text: str) -> None:
     """A number needs its unit, and nothing else."""
     with pytest.raises(ValueError, match="is no duration"):

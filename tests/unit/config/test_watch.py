@@ -24,9 +24,13 @@ class Following:
     """A watcher after its first load, and what it saw."""
 
     def __init__(self, path: Path) -> None:
-        self.watcher = RulesWatcher(RulesSource(path))
+        self.errors = 0
+        self.watcher = RulesWatcher(RulesSource(path), self._count_error)
         self.loaded = self.watcher.load()
         self._changes = self.watcher.changes()
+
+    def _count_error(self) -> None:
+        self.errors += 1
 
     async def next(self) -> list[str]:
         """The domains after the next change that can be used."""
@@ -165,3 +169,40 @@ async def test_rules_that_never_loaded_are_followed_too(tmp_path: Path) -> None:
     changes: AsyncIterator[LoadedRules] = RulesWatcher(RulesSource(tmp_path)).changes()
     async with asyncio.timeout(10):
         assert sorted((await anext(changes)).rules) == ["a"]
+
+
+async def test_each_change_that_cannot_be_used_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for a change, not for each look at it; good ones are none."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    for number in (1, 2):
+        replace(file, f"domain: a\nbad{number}: 1\n")
+        await until_logged(caplog, following, f"unknown key 'bad{number}'")
+    assert await following.silence()
+    assert following.errors == 2
+    replace(file, "domain: mended\n")
+    assert await following.next() == ["mended"]
+    assert following.errors == 2
+
+
+async def test_a_change_is_not_lost_to_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of this server, not of the rules: whoever follows tries again, and there it is."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+
+    def fail(_: RulesSource) -> LoadedRules:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RulesSource, "load", fail)
+        replace(file, "domain: b\n")
+        with pytest.raises(MemoryError):
+            await following.next()
+    async with asyncio.timeout(10):
+        assert sorted((await anext(following.watcher.changes())).rules) == ["b"]

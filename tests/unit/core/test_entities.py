@@ -250,7 +250,7 @@ def test_descriptors_on_one_item_become_one_take() -> None:
 def test_a_limit_that_nobody_has_is_told_and_not_taken() -> None:
     """The rest is, and without any limit at all there is nothing to tell."""
     plan = planned(Descriptor(BUILT_IN), chain=CHAIN, consume=(("rpm", 1), ("typo", 1)))
-    assert plan.missing == ("user-1/gpt-4/typo",)
+    assert plan.missing == ("gpt-4/typo",)
     assert len(plan.takes) == 1
     plan = planned(Descriptor(BUILT_IN), chain=CHAIN, consume=(("typo", 1),))
     assert (plan.takes, plan.parts) == ((), (UNMATCHED,))

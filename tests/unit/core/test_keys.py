@@ -38,3 +38,20 @@ def test_an_override_counts_apart_from_the_rule() -> None:
     """Their limits have nothing in common."""
     entries = (("user", "bob"),)
     assert override_key("d", entries) != rule_key("d", entries)
+
+
+@given(st.text(max_size=9), st.text(max_size=9), st.text(max_size=9), st.text(max_size=9))
+def test_a_prefix_keeps_domains_apart(one: str, domain: str, other: str, another: str) -> None:
+    """No choice of separators in a prefix and a domain makes two servers meet."""
+    entries = (("user", "bob"),)
+    is_same = (one, domain) == (other, another)
+    for make in (rule_key, override_key):
+        assert (make(domain, entries, one) == make(another, entries, other)) == is_same
+
+
+def test_without_a_prefix_a_key_is_as_ever() -> None:
+    """Buckets outlive an update of the server."""
+    entries = (("user", "bob"),)
+    assert rule_key("api", entries, "") == ("user=bob", "$domain:api")
+    assert rule_key("api", entries, "a,b") == ("user=bob", "$domain:a%2cb,api")
+    assert override_key("api", entries, "blue") == ("user=bob", "$override:blue,api")

@@ -189,6 +189,16 @@ def test_an_override_goes_before_the_rule_and_has_a_bucket_of_its_own() -> None:
     assert world.ask("five").statuses[0].remaining == 4
 
 
+def test_of_two_overrides_for_the_same_entries_the_first_holds() -> None:
+    """They share a bucket, and both take from it."""
+    seven, nine = (
+        Descriptor((("five", "v"),), override=Override(rate, Unit.HOUR)) for rate in (7, 9)
+    )
+    decision = World().ask(seven, nine)
+    assert [status.limit for status in decision.statuses] == [Limit.per(7, 3_600_000)] * 2
+    assert [status.remaining for status in decision.statuses] == [6, 5]
+
+
 def test_an_override_applies_where_no_rule_does() -> None:
     """In a known domain, whatever the entries."""
     descriptor = Descriptor((("nowhere", "v"),), override=Override(1, Unit.DAY))
@@ -228,6 +238,8 @@ def test_a_shadow_rule_over_its_limit_is_ok_and_stops_nobody() -> None:
     decision = world.ask("shadow", "five")
     assert not decision.over
     assert [status.over for status in decision.statuses] == [False, False]
+    assert [status.shadowed for status in decision.statuses] == [True, False]
+    assert not decision.shadowed
     assert decision.statuses[0].remaining == 0
     assert world.consumed() == 2
 
@@ -239,9 +251,24 @@ def test_a_shadow_rule_does_not_save_an_ordinary_one() -> None:
 
 def test_global_shadow_mode_keeps_the_statuses() -> None:
     """The whole is OK, the statuses tell what would have been."""
-    decision = World(Behaviour(shadow_mode=True)).ask("zero")
+    shadowed = World(Behaviour(shadow_mode=True))
+    decision = shadowed.ask("zero")
     assert not decision.over
+    assert decision.shadowed
     assert decision.statuses[0].over
+    assert not decision.statuses[0].shadowed
+    assert not shadowed.ask("five").shadowed
+    assert not World().ask("zero").shadowed
+
+
+def test_a_key_prefix_keeps_the_buckets_of_rules_apart() -> None:
+    """Those of overrides, too."""
+    override = Descriptor((("five", "v"),), override=Override(3, Unit.HOUR))
+    world = World(Behaviour(key_prefix="blue"))
+    for _ in range(3):
+        assert not world.ask("five", override).over
+    world.behaviour = Behaviour(key_prefix="green")
+    assert [status.remaining for status in world.ask("five", override).statuses] == [4, 2]
 
 
 def test_quotas_deny_only_when_all_are_over() -> None:

@@ -88,3 +88,69 @@ def test_the_composite_key_is_written_as_the_reference_writes_it() -> None:
     """Key and value, with an underscore between."""
     assert Node("k", "v").composite_key == "k_v"
     assert Node("k").composite_key == "k"
+
+
+def test_every_rule_is_told_with_what_leads_to_it() -> None:
+    """In file order, a rule before those below it; what carries no rule only leads to others."""
+    told = [[node.composite_key for node in nodes] for nodes in DOMAIN.rule_nodes()]
+    assert told == [
+        ["k_exact"],
+        ["k_ex*"],
+        ["k_e*"],
+        ["k"],
+        ["only_value"],
+        ["bare"],
+        ["bare", "deep_down"],
+        ["first_v", "second_x"],
+        ["first", "second_y"],
+        ["shared_s*"],
+        ["nest_n*", "leaf"],
+    ]
+
+
+SHOWING = Domain(
+    "d",
+    Children(
+        [
+            Node("plain", rule=Rule("", ())),
+            Node("shown", value_to_metric=True, rule=Rule("", ())),
+            Node("wild", "w*", value_to_metric=True, rule=Rule("", ())),
+            Node("shared", "s*", value_to_metric=True, share_threshold=True, rule=Rule("", ())),
+            Node(
+                "top",
+                children=Children(
+                    [
+                        Node("leaf", detailed_metric=True, rule=Rule("", ())),
+                        Node("plain", rule=Rule("", ())),
+                    ]
+                ),
+            ),
+            Node(
+                "group",
+                "g*",
+                share_threshold=True,
+                children=Children([Node("leaf", detailed_metric=True, rule=Rule("", ()))]),
+            ),
+        ]
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("entries", "shown"),
+    [
+        ([("plain", "v")], ["plain"]),
+        ([("shown", "v")], ["shown_v"]),
+        ([("shown", "")], ["shown"]),
+        ([("wild", "w1")], ["wild_w1"]),
+        ([("shared", "s1")], ["shared_s*"]),
+        ([("top", "a"), ("leaf", "b")], ["top_a", "leaf_b"]),
+        ([("top", "a"), ("plain", "b")], ["top", "plain"]),
+        ([("group", "g1"), ("leaf", "b")], ["group_g*", "leaf_b"]),
+    ],
+)
+def test_values_are_shown_where_a_rule_says_so(
+    entries: list[tuple[str, str]], shown: list[str]
+) -> None:
+    """At its own level, or at all of them for a detailed rule; a shared value never."""
+    assert SHOWING.shown_keys(tuple(entries)) == tuple(shown)

@@ -1,0 +1,70 @@
+"""Settings as flags and variables: how they are given, and put together."""
+
+import argparse
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from penstock.config.kinds import BOOL, Kind
+from penstock.config.settings import Settings
+from penstock.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A setting as its docs need it."""
+
+    name: str
+    env: str
+    kind: Kind
+    default: Any
+    doc: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def default_text(self) -> str:
+        return "" if self.default is None else self.kind.write(self.default)
+
+
+DECLARED: Final = tuple(
+    Declared(f.name, f.metadata["env"], f.metadata["kind"], f.default, f.metadata["doc"])
+    for f in fields(Settings)
+)
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
+    """Give a parser flags for all settings, or some. `--no-…` is the opposite of `--…`."""
+    for setting in DECLARED:
+        if names is not None and setting.name not in names:
+            continue
+        shown = f" (default: {setting.default_text})" if setting.default_text else ""
+        text = f"{setting.doc} [{setting.env}]{shown}".replace("%", "%%")
+        if setting.kind is BOOL:
+            action = argparse.BooleanOptionalAction
+            parser.add_argument(setting.flag, action=action, default=None, help=text)
+        else:
+            parser.add_argument(setting.flag, metavar=setting.kind.shown, help=text)
+
+
+def read_settings(flags: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
+    """Put flags and environment together; ConfigError names what can't be read."""
+    values: dict[str, Any] = {}
+    for setting in DECLARED:
+        flag, variable = getattr(flags, setting.name, None), environ.get(setting.env)
+        if isinstance(flag, bool):
+            values[setting.name] = flag
+        elif flag is not None:
+            values[setting.name] = _parse(setting, setting.flag, flag)
+        elif variable:
+            values[setting.name] = _parse(setting, setting.env, variable)
+    return Settings(**values)
+
+
+def _parse(setting: Declared, where: str, text: str) -> Any:
+    try:
+        return setting.kind.parse(text)
+    except ValueError as exc:
+        raise ConfigError(f"{where}: {exc}") from exc
