@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint format protos bench
+.PHONY: run test lint format protos docs bench
 
 run: ## install what is needed, and run the server with the example rules
 	$(PYTHON) server
@@ -21,6 +21,9 @@ format:
 
 protos: ## generate server/penstock/_proto from protos/
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=server --pyi_out=server protos/penstock/_proto/*.proto
+
+docs: ## write the tables in docs/ that are made from the code
+	$(BIN)/python -m tests.support.doc_tables
 
 bench: ## measure (needs h2load: apt-get install nghttp2-client)
 	$(BIN)/python -m tests.benchmarks

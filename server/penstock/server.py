@@ -4,23 +4,41 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock import __version__
+from penstock.build import (
+    check_source,
+    grpc_listener,
+    http_ports,
+    limiter_options,
+    make_sender,
+    make_tracer,
+)
+from penstock.config.print_rules import rule_lines
 from penstock.config.problems import RulesError
 from penstock.config.rules import LoadedRules, RulesSource
 from penstock.config.settings import Settings
 from penstock.config.watch import RulesWatcher
-from penstock.core.plan import Behaviour
+from penstock.core.rules import Rules
 from penstock.errors import StoreError
-from penstock.service.headers import HeaderNames
-from penstock.service.limiter import Limiter, OnUnavailable, Options
+from penstock.service.health import Health
+from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.store.open import open_store
 from penstock.store.port import Store
+from penstock.telemetry.exposition import prometheus_text, stats_text
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.process import measure_lag, watch_process
+from penstock.telemetry.repeats import Repeats
 from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.http import HttpServer, Pages
 from penstock.transport.rls import RateLimitService
+
+if TYPE_CHECKING:
+    from penstock.telemetry.tracing import Tracer
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -35,50 +53,85 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, repeats: Repeats | None = None) -> None:
     """Run until SIGTERM or SIGINT. ConfigError if it can't start."""
+    check_source(settings)
     source = RulesSource(
         settings.rules_path(), settings.runtime_ignoredotfiles, settings.merge_domain_config
     )
-    watcher = RulesWatcher(source)
-    # Before the store, so that a typo in the rules leaves no new file behind.
-    loaded = _load_rules(watcher, settings)
-    store = await open_store(settings.store)
+    metrics = Metrics()
+    watcher = RulesWatcher(source, metrics.config_load_error.add)
+    # Before the store, so that a typo in the rules or settings leaves no new file behind.
+    loaded = _load_rules(watcher, settings, metrics)
+    listener = grpc_listener(settings)
+    tracer = make_tracer(settings)
+    remembers = settings.local_cache_size_in_bytes != 0
     try:
-        server = _Server(settings, watcher, store)
-        if loaded is not None:
-            server.use(loaded)
-        await server.run()
+        store = await open_store(settings.store, metrics, tracer, remembers_denials=remembers)
+        try:
+            server = _Server(settings, listener, watcher, store, metrics, tracer)
+            if loaded is not None:
+                server.use(loaded)
+            await server.run(repeats or Repeats())
+        finally:
+            await store.close()
     finally:
-        await store.close()
+        if tracer is not None:
+            tracer.stop()
 
 
-def _load_rules(watcher: RulesWatcher, settings: Settings) -> LoadedRules | None:
+def _load_rules(watcher: RulesWatcher, settings: Settings, metrics: Metrics) -> LoadedRules | None:
     try:
         return watcher.load()
     except RulesError as exc:
         if not settings.force_start_without_initial_config:
             raise
+        metrics.config_load_error.add()
         LOG.error("starting without rules, they can't be used:\n%s", exc)
         return None
 
 
 class _Server:
-    def __init__(self, settings: Settings, watcher: RulesWatcher, store: Store) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: Listener,
+        watcher: RulesWatcher,
+        store: Store,
+        metrics: Metrics,
+        tracer: "Tracer | None",
+    ) -> None:
         self._settings = settings
         self._watcher = watcher
+        self._metrics = metrics
+        self._rules: Rules = {}
         self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
-        self._limiter = Limiter(store, _options(settings), clock_ms, self._policies)
-        self._grpc = GrpcServer(RateLimitService(self._limiter), _listener(settings))
+        self._limiter = Limiter(store, limiter_options(settings), clock_ms, self._policies, metrics)
+        self._health = Health(
+            lambda: self._limiter.ready,
+            needs_rules=settings.healthy_with_at_least_one_config_loaded,
+            look=self._policies.read_system if settings.ready_needs_store else None,
+        )
+        service = RateLimitService(self._limiter, metrics, tracer)
+        self._grpc = GrpcServer(service, listener)
+        self._http = HttpServer(service, self._pages(), *http_ports(settings))
+        self._sender = make_sender(settings, metrics)
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        kind = settings.store.partition(":")[0]
+        metrics.build_info.of(__version__, kind).value = 1
+        metrics.before_reading.append(self._show_health)
+        watch_process(metrics)
 
     def use(self, loaded: LoadedRules) -> None:
-        for warning in loaded.warnings:
-            LOG.warning("%s", warning)
+        if loaded.warnings:
+            # At once: one by one they would be folded, as if they were the same again and again.
+            LOG.warning("rules to look at:\n%s", "\n".join(map(str, loaded.warnings)))
+        self._rules = loaded.rules
         self._limiter.use(loaded.rules)
+        self._metrics.config_load_success.add()
         LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)))
 
-    async def run(self) -> None:
+    async def run(self, repeats: Repeats) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, number)
@@ -86,22 +139,31 @@ class _Server:
             await self._policies.read_system()
         except StoreError as exc:
             LOG.warning("starting without a look at stored limits: %s", exc)
-        address = await self._grpc.start()
+        working = _start([measure_lag(self._metrics), _tell_repeats(repeats), *self._sending()])
         try:
+            http, debug, *others = await self._http.start()
+            address = await self._grpc.start()
             await self._announce()
+            LOG.info("HTTP on %s, debug on %s", http, ", metrics on ".join([debug, *others]))
             LOG.info(
                 "penstock %s listens on %s, store %s", __version__, address, self._settings.store
             )
-            following = asyncio.gather(self._follow_rules(), self._follow_system())
-            received = await self._signals.get()
-            LOG.info("%s: draining", received.name)
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
-            await self._drain(received)
+            await self._serve_until_told()
         finally:
             await self._grpc.stop(GRACE_S)
+            await self._http.stop()
+            await _stop(working)
+            if self._sender is not None:
+                await self._sender.send()
         LOG.info("stopped")
+
+    async def _serve_until_told(self) -> None:
+        following = _start([self._follow_rules(), self._follow_system()])
+        received = await self._signals.get()
+        LOG.info("%s: draining", received.name)
+        self._health.is_draining = True
+        await _stop(following)
+        await self._drain(received)
 
     async def _follow_rules(self) -> None:
         while True:
@@ -119,10 +181,14 @@ class _Server:
             with suppress(StoreError):
                 await self._policies.read_system()
 
+    def _sending(self) -> list[Coroutine[Any, Any, None]]:
+        if self._sender is None:
+            return []
+        return [self._sender.run(self._settings.stats_flush_interval / 1000)]
+
     async def _announce(self) -> None:
-        """Serve from the moment there are rules."""
-        if self._limiter.ready:
-            await self._grpc.set_serving(serving=True)
+        """Let health checks see what there is to see."""
+        await self._grpc.set_serving(serving=self._health.is_healthy())
 
     async def _drain(self, received: signal.Signals) -> None:
         """Wait for clients to move away; a person at the keyboard, or a second signal, does not."""
@@ -134,24 +200,40 @@ class _Server:
         draining.cancel()
         hurried.cancel()
 
+    def _pages(self) -> Pages:
+        return Pages(
+            is_healthy=self._health.is_healthy,
+            why_not_ready=self._health.why_not_ready,
+            metrics=lambda: prometheus_text(self._metrics.families()),
+            stats=lambda: stats_text(self._metrics.families()),
+            rules=lambda: "".join(f"{line}\n" for line in rule_lines(self._rules)),
+        )
 
-def _listener(settings: Settings) -> Listener:
-    return Listener(
-        host=settings.grpc_host,
-        port=settings.grpc_port,
-        uds=settings.grpc_uds,
-        max_connection_age_ms=settings.grpc_max_connection_age,
-        max_connection_age_grace_ms=settings.grpc_max_connection_age_grace,
-    )
+    def _show_health(self) -> None:
+        self._metrics.healthy.value = self._health.is_healthy()
 
 
-def _options(settings: Settings) -> Options:
-    names = HeaderNames(
-        settings.limit_limit_header, settings.limit_remaining_header, settings.limit_reset_header
-    )
-    return Options(
-        behaviour=Behaviour(settings.shadow_mode, settings.quota_mode, settings.charge_denied),
-        on_unavailable=cast("OnUnavailable", settings.on_unavailable),
-        headers=names if settings.limit_response_headers_enabled else None,
-        dynamic_metadata=settings.response_dynamic_metadata,
-    )
+async def _tell_repeats(repeats: Repeats) -> None:
+    while True:
+        await asyncio.sleep(1)
+        repeats.tell_due()
+
+
+def _start(works: Iterable[Coroutine[Any, Any, None]]) -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(work) for work in works]
+    for task in tasks:
+        task.add_done_callback(_tell_fault)
+    return tasks
+
+
+def _tell_fault(task: asyncio.Task[None]) -> None:
+    """Requests are served without it, but whoever runs the server should know."""
+    if not task.cancelled() and (fault := task.exception()):
+        LOG.error("a fault of this server: it goes on without a part of it", exc_info=fault)
+
+
+async def _stop(tasks: Iterable[asyncio.Task[None]]) -> None:
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

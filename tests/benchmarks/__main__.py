@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.benchmarks.in_process import matching_us, requests_per_s
 from tests.benchmarks.over_grpc import empty_handler_per_s
+from tests.benchmarks.tracing import show_tracing
 
 ROUNDS = 3
 
@@ -37,6 +38,7 @@ def main() -> None:
     for kind, wildcards in (("rules", False), ("wildcards", True)):
         few, many = matching_us(10, wildcards=wildcards), matching_us(10_000, wildcards=wildcards)
         print(f"  10,000 {kind}: {many:.1f} us, {many / few:.2f} x the time of 10")
+    show_tracing()
 
 
 def _show(name: str, per_s: list[float], rounds: list[dict[str, float]]) -> None:

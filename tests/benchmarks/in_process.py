@@ -12,6 +12,7 @@ from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.server import clock_ms
 from penstock.service.limiter import Limiter, Options
 from penstock.store.open import open_store
+from penstock.telemetry.tracing import Tracer
 from penstock.transport.codec import encode_request
 from penstock.transport.rls import RateLimitService
 
@@ -31,12 +32,12 @@ def _rule(value: str) -> Node:
     return Node("user", value, Rule(f"bench.user_{value}", (Limit.per(1_000, 60_000),)))
 
 
-async def requests_per_s(store_url: str, count: int) -> float:
+async def requests_per_s(store_url: str, count: int, tracer: Tracer | None = None) -> float:
     """Answers a second, with every caller asking again as soon as it is answered."""
-    store = await open_store(store_url)
+    store = await open_store(store_url, tracer=tracer)
     limiter = Limiter(store, Options(), clock_ms)
     limiter.use({"bench": _domain([_rule("")])})
-    service = RateLimitService(limiter)
+    service = RateLimitService(limiter, tracer=tracer)
     requests = [encode_request(_request(f"u{number}")) for number in range(VALUES)]
     random.Random(1).shuffle(requests)
     turns = iter(range(count))

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 PENSTOCK = Path(sys.executable).parent / "penstock"
 LISTENS = re.compile(r"listens on (\S+), store")
+HTTP = re.compile(r"HTTP on (\S+), debug on (\S+?)(?:, metrics on (\S+))?$", re.MULTILINE)
 
 
 def wait_for(look: Callable[[], T | None], what: str, timeout_s: float = 20.0) -> T:
@@ -39,6 +40,21 @@ class Penstock:
     @property
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
+
+    @property
+    def http(self) -> str:
+        """The address of the HTTP port."""
+        return self._http_addresses()[0]
+
+    @property
+    def debug(self) -> str:
+        """The address of the debug port."""
+        return self._http_addresses()[1]
+
+    def _http_addresses(self) -> tuple[str, ...]:
+        found = HTTP.search(self.log())
+        assert found is not None, self.log()
+        return found.groups()
 
     def log(self) -> str:
         return self._log_file.read_text()
@@ -68,7 +84,9 @@ def penstock(
     """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless flags say otherwise."""
     log_file = folder / f"penstock-{time.monotonic_ns()}.log"
     command = [str(PENSTOCK), "serve", "--config", str(rules), "--store", store]
-    command += ["--grpc-host", "127.0.0.1", "--grpc-port", "0", *flags]
+    command += ["--grpc-host", "127.0.0.1", "--grpc-port", "0"]
+    command += ["--host", "127.0.0.1", "--port", "0"]
+    command += ["--debug-host", "127.0.0.1", "--debug-port", "0", *flags]
     with log_file.open("wb") as log:
         process = subprocess.Popen(
             command, cwd=folder, stdout=log, stderr=log, env={**os.environ, **(env or {})}

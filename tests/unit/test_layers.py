@@ -20,24 +20,33 @@ PURE = frozenset(
 ALLOWED = {
     "penstock.core": {"penstock.core"},
     "penstock.errors": set(),
+    # At the bottom, as errors are: every room but the core counts and traces what it does.
+    "penstock.telemetry": {"penstock", "penstock.telemetry", "penstock.errors"},
     "penstock.service": {
         "penstock.service", "penstock.core", "penstock.errors", "penstock.store.port",
-        "penstock.store.policy_port",
+        "penstock.store.policy_port", "penstock.telemetry",
     },
-    "penstock.store": {"penstock.store", "penstock.core", "penstock.errors"},
+    "penstock.store": {
+        "penstock.store", "penstock.core", "penstock.errors", "penstock.telemetry",
+    },
     "penstock.transport": {
         "penstock.transport", "penstock.service", "penstock.core", "penstock.errors",
-        "penstock._proto",
+        "penstock.telemetry", "penstock._proto",
     },
     "penstock.config": {"penstock.config", "penstock.core", "penstock.errors"},
+    "penstock.build": {
+        "penstock.transport", "penstock.service", "penstock.config", "penstock.core",
+        "penstock.errors", "penstock.telemetry",
+    },
     "penstock.server": {
-        "penstock", "penstock.server", "penstock.transport", "penstock.service", "penstock.store",
-        "penstock.config", "penstock.core", "penstock.errors",
+        "penstock", "penstock.build", "penstock.server", "penstock.transport", "penstock.service",
+        "penstock.store", "penstock.config", "penstock.core", "penstock.errors",
+        "penstock.telemetry",
     },
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
-        "penstock.store.policy_port",
+        "penstock.store.policy_port", "penstock.telemetry.logs",
     },
     "penstock.__main__": {"penstock.cli"},
     "penstock": set(),
@@ -59,7 +68,12 @@ ONLY = {
     "yaml": {"penstock.config"},
     "sqlite3": {"penstock.store.sqlite"},
     "aioboto3": {"penstock.store.dynamodb"},
-    "aiohttp": {"penstock.store.dynamodb"},
+    # The AWS SDK's own, whose errors show through; and the HTTP ports.
+    "aiohttp": {"penstock.store.dynamodb", "penstock.transport"},
+    "opentelemetry": {"penstock.telemetry.otel", "penstock.telemetry.otlp"},
+    # Only where tracing is on: it takes a while to import.
+    "penstock.telemetry.otel": {"penstock.build", "penstock.telemetry.otlp"},
+    "penstock.telemetry.otlp": {"penstock.build"},
     "botocore": {"penstock.store.dynamodb"},
 }  # fmt: skip
 """Modules that few may import: these and what is below them."""
@@ -190,6 +204,8 @@ STAND_INS = [
         ("penstock.store.dynamodb", True), ("penstock.store.dynamodb.table", False),
         ("penstock.config", True), ("penstock.config.rules", False), ("penstock.transport", True),
         ("penstock.transport.codec", False), ("penstock.server", False), ("penstock.cli", True),
+        ("penstock.telemetry", True), ("penstock.telemetry.otel", False),
+        ("penstock.telemetry.metrics", False),
         ("penstock._proto", True), ("penstock._proto.rls_pb2", False),
     ]
 ]  # fmt: skip
@@ -232,6 +248,11 @@ STAND_INS = [
         ("penstock.store.sqlite.x", "from penstock.store.dynamodb import table"),
         ("penstock.service.x", "from penstock.store.dynamodb import table"),
         ("penstock.errors", "from penstock.core import take"),
+        ("penstock.core.x", "from penstock.telemetry import metrics"),
+        ("penstock.telemetry.x", "from penstock.core import take"),
+        ("penstock.telemetry.x", "from opentelemetry import trace"),
+        ("penstock.store.x", "from penstock.telemetry import otel"),
+        ("penstock.config.x", "from penstock.telemetry import metrics"),
     ],
 )
 def test_the_check_finds_a_breach(name: str, source: str) -> None:
@@ -256,6 +277,8 @@ def test_the_check_finds_a_breach(name: str, source: str) -> None:
         ("penstock.store.open", "def f():\n    from penstock.store.dynamodb import table"),
         ("penstock.store.dynamodb.x", "import aioboto3, aiohttp\nfrom botocore import config"),
         ("penstock.__main__", "from penstock.cli import main"),
+        ("penstock.store.x", "from penstock.telemetry import metrics"),
+        ("penstock.telemetry.otel", "from opentelemetry.sdk import trace"),
         ("penstock._proto.x_pb2", "from google.protobuf import descriptor"),
     ],
 )

@@ -4,13 +4,14 @@ import argparse
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.config.durations import format_duration, parse_duration_ms
 from penstock.core.limits import UINT32_MAX
 from penstock.core.request import Descriptor, Request
 from penstock.errors import ConfigError
-from penstock.transport.client import connect
+from penstock.transport.client import ClientTls, connect
 
 MAX_TIMEOUT_S: Final = 86_400
 _DIGITS: Final = re.compile("[0-9]{1,10}")
@@ -24,6 +25,9 @@ examples:
   penstock check --domain example user=bob path=/search     # two descriptors
   penstock check --domain example --repeat 6 user=bob
   penstock check --domain example --charge 500 llm_user=bob # report 500 tokens as used
+  penstock check --address rls.example:8081 --tls --domain example user=bob
+  penstock check --cacert ca.crt --cert tls.crt --key tls.key --domain example user=bob
+  penstock check --cacert ca.crt --server-name rls.example --domain example user=bob
 """
 
 
@@ -49,7 +53,19 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     amount.add_argument("--hits", metavar="N", help="ask for N instead of 1")
     amount.add_argument("--charge", metavar="N", help="report N as used, as debt if need be")
     amount.add_argument("--refund", metavar="N", help="give N back")
+    _add_tls_flags(parser)
     parser.set_defaults(run=_run)
+
+
+def _add_tls_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("TLS", "Each of these turns it on.")
+    group.add_argument("--tls", action="store_true", help="trust the CAs of this system")
+    group.add_argument("--cacert", metavar="FILE", help="trust these CAs instead, a PEM file")
+    group.add_argument("--cert", metavar="FILE", help="the client's certificate, a PEM file")
+    group.add_argument("--key", metavar="FILE", help="its private key, a PEM file")
+    group.add_argument(
+        "--server-name", metavar="NAME", help="whose certificate to expect, if not the address's"
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -57,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
     repeat = _count("--repeat", arguments.repeat)
     timeout_s = _timeout_s(arguments.timeout)
     over = False
-    with connect(arguments.address, timeout_s) as call:
+    with connect(arguments.address, timeout_s, _tls(arguments)) as call:
         for _ in range(repeat):
             response = call(request)
             over = over or response.get("overall_code") != "OK"
@@ -85,6 +101,14 @@ def _request(arguments: argparse.Namespace) -> Request:
     )
     asked = 0 if arguments.hits is None else _count("--hits", arguments.hits)
     return Request(arguments.domain, descriptors, asked)
+
+
+def _tls(arguments: argparse.Namespace) -> ClientTls | None:
+    files = (arguments.cacert, arguments.cert, arguments.key)
+    if not arguments.tls and (*files, arguments.server_name) == (None,) * 4:
+        return None
+    ca, cert, key = (None if file is None else Path(file) for file in files)
+    return ClientTls(ca, cert, key, arguments.server_name or "")
 
 
 def _entries(text: str) -> tuple[tuple[str, str], ...]:

@@ -6,8 +6,12 @@ import logging
 import os
 from typing import Any, Final
 
-from penstock.config.settings import add_flags, read_settings
+from penstock.config.flags import add_flags, read_settings
+from penstock.config.reference import find_ignored
 from penstock.server import serve
+from penstock.telemetry.logs import set_up
+
+LOG: Final = logging.getLogger(__name__)
 
 EXAMPLES: Final = """\
 examples:
@@ -33,9 +37,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments, os.environ)
-    logging.basicConfig(
-        level=logging.getLevelNamesMapping()[settings.log_level.upper()],
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
-    asyncio.run(serve(settings))
+    repeats = set_up(settings.log_level, settings.log_format)
+    if ignored := find_ignored(name for name, value in os.environ.items() if value):
+        LOG.info("without a meaning here, and ignored: %s", ", ".join(ignored))
+    try:
+        asyncio.run(serve(settings, repeats))
+    finally:
+        repeats.tell_all()
     return 0

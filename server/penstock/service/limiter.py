@@ -15,10 +15,12 @@ from penstock.core.request import Request
 from penstock.core.rules import Domain, Rules
 from penstock.core.take import Key, Taken
 from penstock.errors import InvalidRequestError, RequestError, StoreError
+from penstock.service.counting import Counting, Counts
 from penstock.service.headers import HeaderNames, Headers, limit_headers
 from penstock.service.metadata import dynamic_metadata
 from penstock.service.policies import Policies
 from penstock.store.port import BucketStore
+from penstock.telemetry.metrics import Metrics
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ class Options:
     on_unavailable: OnUnavailable = "error"
     headers: HeaderNames | None = None
     dynamic_metadata: bool = False
+    near_limit_ratio: float = 0.8
 
 
 class Answer(NamedTuple):
@@ -57,6 +60,7 @@ class Prepared:
 
     request: Request
     plan: Plan
+    counts: Counts
     domain: Domain | None = None
     targets: tuple[Target | None, ...] = ()
     """Whose stored limits the descriptors take from; empty if it is all a matter of rules."""
@@ -72,16 +76,17 @@ class Limiter:
         options: Options,
         clock_ms: Callable[[], int],
         policies: Policies | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._store = store
+        self._metrics = metrics or Metrics()
+        self._counting = Counting(self._metrics, options.near_limit_ratio)
         self._options = options
         self._policies = policies
         self._clock_ms = clock_ms
         self._rules: Rules | None = None
         self._rules_ms = 0
         self._warned: set[str] = set()
-        self.missing_limits = 0
-        """Amounts that were asked of limits which nobody has."""
         self.generation = 0
         """Counts the rules that were in use: what was prepared under others is void."""
 
@@ -93,6 +98,7 @@ class Limiter:
         """Decide by these rules from now on. Buckets follow with their next take."""
         self._rules = rules
         self._rules_ms = self._clock_ms()
+        self._counting.use(rules)
         self.generation += 1
 
     def prepare(self, request: Request) -> Prepared:
@@ -114,9 +120,10 @@ class Limiter:
         targets = find_targets(domain, request) if self._policies is not None else ()
         if not any(targets):
             plan = make_plan(domain, request, self._options.behaviour, rules_ms=self._rules_ms)
-            return Prepared(request, plan)
+            return Prepared(request, plan, self._counting.prepare(domain, request, plan))
+        counts = self._counting.prepare(domain, request, NOTHING_YET)
         keys = [Key(target.entity, target.resource) for target in targets if target is not None]
-        return Prepared(request, NOTHING_YET, domain, targets, tuple(dict.fromkeys(keys)))
+        return Prepared(request, NOTHING_YET, counts, domain, targets, tuple(dict.fromkeys(keys)))
 
     async def answer(self, prepared: Prepared, timeout_s: float | None = None) -> Answer:
         """Decide. StoreError if the store can't do its part, unless the options say what then.
@@ -133,10 +140,12 @@ class Limiter:
         except TimeoutError as exc:
             late = StoreError("the store did not answer before the caller's deadline")
             late.__cause__ = exc
+            self._metrics.store_errors.of("deadline").add()
             return self._answer_blindly(prepared.request, late)
         except StoreError as exc:
             return self._answer_blindly(prepared.request, exc)
         decision = decide(plan, taken, options.behaviour, now_ms)
+        self._counting.count(prepared.counts, decision)
         headers = () if options.headers is None else limit_headers(decision, options.headers)
         metadata = None
         if options.dynamic_metadata:
@@ -170,13 +179,16 @@ class Limiter:
                 self._rules_ms,
             )
             prepared.chains = chains
+            prepared.counts = self._counting.prepare(
+                prepared.domain, prepared.request, prepared.plan
+            )
         for missing in prepared.plan.missing:
             self._warn_once(missing)
         return prepared.plan
 
     def _warn_once(self, missing: str) -> None:
         """An amount for a limit that nobody has is no reason to refuse, nor to keep quiet."""
-        self.missing_limits += 1
+        self._metrics.missing_limits.add()
         if len(self._warned) < MAX_WARNED and missing not in self._warned:
             self._warned.add(missing)
             LOG.warning("there is no limit %s: what was asked of it is not counted", missing)
@@ -188,6 +200,7 @@ class Limiter:
             choice = cast("OnUnavailable", self._policies.on_unavailable or "error")
         if choice == "error":
             raise error
+        self._metrics.blind_answers.of(choice).add()
         LOG.warning("answering %s without the store: %s", choice, error)
         return Answer(_blind_decision(request, deny=choice == "deny"))
 

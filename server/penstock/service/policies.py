@@ -107,7 +107,8 @@ class Policies:
         except StoreError as exc:
             if old is None:
                 raise
-            LOG.warning("going by old limits of %s for %s: %s", key.entity, key.resource, exc)
+            # Without a name: there are many, and one may be a secret, such as an API key.
+            LOG.warning("going by old stored limits: %s", exc)
             kept = old._replace(until_ms=self._clock_ms() + RETRY_MS)
         else:
             # As of before it was asked for: it is no newer than that.

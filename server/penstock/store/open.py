@@ -9,6 +9,8 @@ from penstock.store.memory import MemoryStore
 from penstock.store.port import Store
 from penstock.store.sqlite import SqliteStore
 from penstock.store.sqlite.schema import Synchronous
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.tracing import Tracer
 
 if TYPE_CHECKING:
     from penstock.store.dynamodb.table import TableAdmin
@@ -18,8 +20,17 @@ FORMS: Final = (
 )
 
 
-async def open_store(url: str) -> Store:
-    """Open a store, or say what is wrong with the URL or with what it names."""
+async def open_store(
+    url: str,
+    metrics: Metrics | None = None,
+    tracer: Tracer | None = None,
+    *,
+    remembers_denials: bool = True,
+) -> Store:
+    """Open a store, or say what is wrong with the URL or with what it names.
+
+    `remembers_denials`: deny from memory for a moment, where it costs to ask.
+    """
     try:
         parts = urlsplit(url)
     except ValueError as exc:
@@ -35,13 +46,16 @@ async def open_store(url: str) -> Store:
             path = unquote(parts.path).removeprefix("/")
             if parts.netloc or not path or "\0" in path:
                 raise ConfigError(f"store '{url}': write sqlite:///path.db, with three slashes")
-            return SqliteStore(Path(path), _synchronous(url, options))
+            return SqliteStore(Path(path), _synchronous(url, options), metrics, tracer)
         case "dynamodb":
             # The AWS SDK takes half a second to import, so only those who use it wait for it.
             from penstock.store.dynamodb import open_dynamodb
             from penstock.store.dynamodb.location import parse_location
 
-            return await open_dynamodb(parse_location(url, options))
+            location = parse_location(url, options)
+            return await open_dynamodb(
+                location, metrics, tracer, remembers_denials=remembers_denials
+            )
     raise ConfigError(f"store '{url}': unknown kind of store; there are {FORMS}")
 
 

@@ -1,9 +1,10 @@
 """Protobuf bytes to requests, and answers to bytes. The only importer of generated code."""
 
+import json
 from functools import lru_cache
 from typing import Any, Final
 
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
 from penstock._proto import rls_pb2
@@ -18,6 +19,9 @@ METHOD: Final = "ShouldRateLimit"
 
 CACHED_STATUSES: Final = 4
 """Longer answers are rare, differ more, and would make the cache large."""
+
+MAX_COMPLAINT: Final = 300
+"""Characters of what is wrong with a JSON text: it may repeat what the client sent."""
 
 _OK: Final = rls_pb2.RateLimitResponse.OK
 _OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
@@ -109,3 +113,38 @@ def decode_response(data: bytes) -> dict[str, Any]:
     """Read a RateLimitResponse as plain values, as a client does, under the names of the wire."""
     message = rls_pb2.RateLimitResponse.FromString(data)
     return MessageToDict(message, preserving_proto_field_name=True)
+
+
+def json_to_request(text: bytes) -> bytes:
+    """Turn a RateLimitRequest in JSON into its bytes; InvalidRequestError if it is none."""
+    message = rls_pb2.RateLimitRequest()
+    try:
+        fields = json.loads(text.decode(), object_pairs_hook=_read_object)
+        if not isinstance(fields, dict):
+            raise TypeError("it must be an object")
+        ParseDict(fields, message)
+    except (ParseError, ValueError, TypeError, OverflowError, RecursionError) as exc:
+        complaint = " ".join(str(exc).split())[:MAX_COMPLAINT]
+        raise InvalidRequestError(f"not a RateLimitRequest in JSON: {complaint}") from exc
+    return message.SerializeToString()
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse what protobuf's own reader has no good answer to."""
+    for key, value in pairs:
+        # Half of a surrogate pair has no UTF-8, and would be a SystemError there.
+        f"{key}{value if isinstance(value, str) else ''}".encode()
+        # It takes [] and "" for {}. All that a request has in lists are objects.
+        if isinstance(value, list) and not all(isinstance(item, dict) for item in value):
+            raise TypeError(f"what is in {key} must be objects")
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a key is there twice")
+    return fields
+
+
+def answer_to_json(data: bytes) -> tuple[str, str]:
+    """Turn the bytes of a RateLimitResponse into the name of its code, and JSON."""
+    message = rls_pb2.RateLimitResponse.FromString(data)
+    code = rls_pb2.RateLimitResponse.Code.Name(message.overall_code)
+    return code, json.dumps(MessageToDict(message), separators=(",", ":"))

@@ -11,9 +11,11 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from penstock.errors import ConfigError, InvalidRequestError, RequestError, StoreError
+from penstock.transport.client_names import NamedClients
 from penstock.transport.codec import METHOD, SERVICE
 from penstock.transport.health import HealthChecks
 from penstock.transport.rls import RateLimitService
+from penstock.transport.tls import Tls, server_credentials
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -26,13 +28,14 @@ QUIET_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where to listen: a host and port, or a unix socket."""
+    """Where to listen, a host and port or a unix socket, and whether over TLS."""
 
     host: str
     port: int
     uds: str = ""
     max_connection_age_ms: int = 86_400_000
     max_connection_age_grace_ms: int = 3_600_000
+    tls: Tls | None = None
 
     @property
     def address(self) -> str:
@@ -41,22 +44,29 @@ class Listener:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def _age_ms(age_ms: int) -> int:
+    """As gRPC for Go reads it, and so the reference server: 0 is no end, not the beginning."""
+    return min(age_ms or MAX_MS, MAX_MS)
+
+
 class GrpcServer:
     def __init__(self, service: RateLimitService, listener: Listener) -> None:
         self._service = service
         self._listener = listener
         self._calls = 0
         self._health = HealthChecks()
+        san = listener.tls.client_san if listener.tls else ""
         self._server = grpc.aio.server(
+            interceptors=(NamedClients(san),) if san else (),
             options=(
-                ("grpc.max_connection_age_ms", min(listener.max_connection_age_ms, MAX_MS)),
+                ("grpc.max_connection_age_ms", _age_ms(listener.max_connection_age_ms)),
                 (
                     "grpc.max_connection_age_grace_ms",
-                    min(listener.max_connection_age_grace_ms, MAX_MS),
+                    _age_ms(listener.max_connection_age_grace_ms),
                 ),
                 # Without this a second server on the port would start, and take half of the calls.
                 ("grpc.so_reuseport", 0),
-            )
+            ),
         )
 
     async def start(self) -> str:
@@ -72,8 +82,12 @@ class GrpcServer:
         reflection.enable_server_reflection(names, self._server)
         await self.set_serving(serving=False)
         address = self._listener.address
+        tls = self._listener.tls
         try:
-            port = self._server.add_insecure_port(address)
+            if tls:
+                port = self._server.add_secure_port(address, server_credentials(tls))
+            else:
+                port = self._server.add_insecure_port(address)
         except RuntimeError as exc:
             place = "the path is too long, or its directory does not exist"
             if not self._listener.uds:
@@ -108,7 +122,9 @@ class GrpcServer:
     ) -> bytes:
         self._calls += 1
         try:
-            return await self._service.should_rate_limit(request, context.time_remaining())
+            return await self._service.should_rate_limit(
+                request, context.time_remaining(), lambda: context.invocation_metadata() or ()
+            )
         except InvalidRequestError as exc:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
         except RequestError as exc:

@@ -1,9 +1,18 @@
 """The Rate Limit Service as `bytes in → bytes out`: a transport around it is a thin shell."""
 
+import logging
+from asyncio import CancelledError
+from time import perf_counter
 from typing import Final
 
-from penstock.service.limiter import Limiter, Prepared
-from penstock.transport.codec import decode_request, encode_answer
+from penstock.errors import InvalidRequestError, RequestError, StoreError
+from penstock.service.decision_text import decision_text
+from penstock.service.limiter import Answer, Limiter, Prepared
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.tracing import Headers, Span, Tracer
+from penstock.transport.codec import METHOD, SERVICE, decode_request, encode_answer
+
+LOG: Final = logging.getLogger(__name__)
 
 CACHED: Final = 16_384
 """Requests kept ready: clients send the same ones over and over, and it saves half of the time."""
@@ -14,18 +23,66 @@ CACHED_DESCRIPTORS: Final = 8
 
 
 class RateLimitService:
-    def __init__(self, limiter: Limiter) -> None:
+    def __init__(
+        self, limiter: Limiter, metrics: Metrics | None = None, tracer: Tracer | None = None
+    ) -> None:
         self._limiter = limiter
+        self._metrics = metrics or Metrics()
+        self._seconds = self._metrics.response_seconds.of(METHOD)
+        self._tracer = tracer
         self._generation = limiter.generation
         self._prepared: dict[bytes, Prepared] = {}
 
-    async def should_rate_limit(self, request: bytes, timeout_s: float | None = None) -> bytes:
-        """Answer one call within its time. Raises what `errors` names, for the transport."""
+    async def should_rate_limit(
+        self,
+        request: bytes,
+        timeout_s: float | None = None,
+        headers: Headers = tuple,
+        method: str = METHOD,
+    ) -> bytes:
+        """Answer one call within its time. Raises what `errors` names, for the transport.
+
+        `headers` are the caller's, for its trace, and `method` is how the call came in.
+        """
+        start_s = perf_counter()
+        try:
+            if self._tracer is None:
+                prepared = self._find(request)
+                answer = await self._limiter.answer(prepared, timeout_s)
+                return _encode(prepared, answer)
+            with self._tracer.request(f"{SERVICE}/{method}", headers) as span:
+                return await self._answer_traced(request, timeout_s, span)
+        except Exception as exc:
+            self._metrics.request_errors.of(_error_type(exc)).add()
+            raise
+        finally:
+            is_usual = method is METHOD
+            seconds = self._seconds if is_usual else self._metrics.response_seconds.of(method)
+            seconds.observe(perf_counter() - start_s)
+
+    async def _answer_traced(self, request: bytes, timeout_s: float | None, span: Span) -> bytes:
+        span.note("rpc.system", "grpc")
+        span.note("rpc.service", SERVICE)
+        span.note("rpc.method", METHOD)
+        try:
+            prepared = self._find(request)
+            span.note("penstock.domain", prepared.request.domain)
+            span.note("penstock.descriptors", len(prepared.request.descriptors))
+            answer = await self._limiter.answer(prepared, timeout_s)
+            encoded = _encode(prepared, answer)
+        except BaseException as exc:
+            span.note("penstock.code", _error_type(exc))
+            span.note("rpc.grpc.status_code", _grpc_code(exc))
+            raise
+        span.note("penstock.code", "over_limit" if answer.decision.over else "ok")
+        span.note("rpc.grpc.status_code", 0)
+        return encoded
+
+    def _find(self, request: bytes) -> Prepared:
         if self._generation != self._limiter.generation:
             self._generation = self._limiter.generation
             self._prepared.clear()
-        prepared = self._prepared.get(request) or self._prepare(request)
-        return encode_answer(await self._limiter.answer(prepared, timeout_s))
+        return self._prepared.get(request) or self._prepare(request)
 
     def _prepare(self, data: bytes) -> Prepared:
         prepared = self._limiter.prepare(decode_request(data))
@@ -35,3 +92,31 @@ class RateLimitService:
                 del self._prepared[next(iter(self._prepared))]
             self._prepared[data] = prepared
         return prepared
+
+
+def _encode(prepared: Prepared, answer: Answer) -> bytes:
+    if LOG.isEnabledFor(logging.DEBUG):
+        LOG.debug("%s", decision_text(prepared.request, answer.decision))
+    return encode_answer(answer)
+
+
+def _error_type(exc: BaseException) -> str:
+    if isinstance(exc, RequestError):
+        return "service_error"
+    if isinstance(exc, CancelledError):
+        return "cancelled"
+    return "store_error" if isinstance(exc, StoreError) else "internal_error"
+
+
+def _grpc_code(exc: BaseException) -> int:
+    """What `grpcio.py` answers, by its number."""
+    match exc:
+        case InvalidRequestError():
+            return 3
+        case RequestError():
+            return 2
+        case StoreError():
+            return 14
+        case CancelledError():
+            return 1
+    return 13

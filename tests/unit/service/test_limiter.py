@@ -18,6 +18,7 @@ from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
 from penstock.store.policy_port import Change
 from penstock.store.port import BucketStore
+from penstock.telemetry.metrics import Metrics
 
 NOW = 1_794_792_780_000
 FIVE = Limit.per(5, 60_000)
@@ -241,7 +242,9 @@ BY = Change("test", NOW)
 
 
 async def stored(
-    options: Options | None = None, store: MemoryStore | None = None
+    options: Options | None = None,
+    store: MemoryStore | None = None,
+    metrics: Metrics | None = None,
 ) -> tuple[Limiter, MemoryStore]:
     """A limiter with limits for Bob, who cascades to a project."""
     store = store or MemoryStore()
@@ -251,7 +254,7 @@ async def stored(
         limits = (Limit.per(tokens, 60_000, name="rpm"),)
         await store.policy.write_limits(Scope(entity), StoredLimits(limits, 0), BY)
     policies = Policies(store.policy, 60_000, lambda: NOW)
-    made = Limiter(store, options or Options(), lambda: NOW, policies)
+    made = Limiter(store, options or Options(), lambda: NOW, policies, metrics)
     made.use(rules())
     return made, store
 
@@ -296,13 +299,14 @@ async def test_an_entity_without_limits_anywhere_passes() -> None:
 
 async def test_a_missing_limit_is_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """It is never silently dropped, nor a reason to refuse."""
-    asked, _ = await stored()
+    metrics = Metrics()
+    asked, _ = await stored(metrics=metrics)
     prepared = asked.prepare(Request("d", (Descriptor((*BOB, ("limit", "typo"))),)))
     for _ in range(3):
         assert not (await asked.answer(prepared)).decision.over
-    assert asked.missing_limits == 3
+    assert metrics.missing_limits.value == 3
     assert [r.getMessage() for r in caplog.records] == [
-        "there is no limit bob/gpt-4/typo: what was asked of it is not counted"
+        "there is no limit gpt-4/typo: what was asked of it is not counted"
     ]
 
 

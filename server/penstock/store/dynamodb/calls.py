@@ -54,6 +54,7 @@ class Calls:
             return verdict.drafts, not verdict.admitted
         refusing = self._refused_by_hints(families, now_ms)
         if refusing:
+            self._engine.metrics.deny_cache_hits.add()
             return refusing + await self._look(_others(families, refusing), now_ms), True
         work = self._decide_apart(families, now_ms)
         return await self._survive(asyncio.get_running_loop().create_task(work))
@@ -71,6 +72,7 @@ class Calls:
             now_ms=now_ms,
             asked_s=self._timer_s(),
             must_land=any(take.must_land for take in family),
+            caller=None if self._engine.tracer is None else self._engine.tracer.caller(),
             answer=asyncio.get_running_loop().create_future(),
         )
         self.lanes.of(family[-1].key).submit(job)
@@ -92,7 +94,8 @@ class Calls:
         refusing: tuple[Draft, ...] = ()
         for family in families:
             ask = Ask(family, is_whole=False)
-            Group([ask], self._hints.of(take.key for take in family)).next(now_ms)
+            hints = self._hints.of(take.key for take in family)
+            Group([ask], hints, self._hints.denies_ms).next(now_ms)
             if ask.verdict is not None and not ask.verdict.admitted:
                 refusing += ask.verdict.drafts
         return refusing
@@ -153,7 +156,9 @@ class Calls:
     async def _look(self, takes: Sequence[Take], now_ms: int) -> tuple[Draft, ...]:
         """Tell how takes would have gone, where a denied call never came to them."""
         hints = self._hints.of(take.key for take in takes)
-        images = {key: hint.image for key, hint in hints.items() if hint.is_recent(now_ms)}
+        images = {
+            key: hint.image for key, hint in hints.items() if self._hints.is_recent(hint, now_ms)
+        }
         missing = [take.key for take in takes if take.key not in images]
         try:
             images |= await self._engine.read(missing)

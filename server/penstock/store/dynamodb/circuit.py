@@ -21,6 +21,11 @@ class Circuit:
         """None while closed."""
         self._is_trying = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether calls fail without being made."""
+        return self._next_trial_s is not None
+
     def admits(self, now_s: float) -> bool:
         """Whether a call may be made. While open: one, each time a pause is over."""
         if self._next_trial_s is None:

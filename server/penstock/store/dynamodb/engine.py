@@ -1,26 +1,29 @@
 """Awaits AWS: sends writes and reads, and tells how they went. Decides nothing."""
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from penstock.core.take import Key
-from penstock.store.dynamodb.circuit import Circuit
-from penstock.store.dynamodb.errors import REASONS, DynamoError, Failure, Fault, explain
+from penstock.store.dynamodb.connection import Connection, Parameters
+from penstock.store.dynamodb.errors import REASONS, DynamoError, Failure, Fault
 from penstock.store.dynamodb.expressions import write_parameters
 from penstock.store.dynamodb.images import Attributes, Image, parse_image
 from penstock.store.dynamodb.keys import Primary, bucket_key, primary_of
 from penstock.store.dynamodb.location import CALL_S
-from penstock.store.dynamodb.tally import Tally
 from penstock.store.dynamodb.writes import Create, Path, Write
-
-LOG: Final = logging.getLogger(__name__)
+from penstock.store.spans import describe_items
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.tracing import NO_SPAN, Caller, Span, Tracer, work_span
 
 TRIES: Final = 3
 """For what may be sent again without harm: a read, or a transaction with the same token."""
+
+SYSTEM: Final = "aws.dynamodb"
+"""OpenTelemetry's name for it."""
 
 READ_AT_ONCE: Final = 100
 """What DynamoDB takes in one batch."""
@@ -43,6 +46,8 @@ class Conflict(NamedTuple):
 
 Outcome = Landed | Lost | Conflict
 
+OUTCOMES: Final = {Landed: "landed", Lost: "lost", Conflict: "conflict"}
+
 
 def pauses(most_s: float = 0.2) -> Iterator[float]:
     """How long to wait before each new try: random, so that rivals do not meet again."""
@@ -54,71 +59,110 @@ def pauses(most_s: float = 0.2) -> Iterator[float]:
 
 class Engine:
     def __init__(
-        self, client: Any, table: str, timer_s: Callable[[], float], call_s: float = CALL_S
+        self,
+        client: Any,
+        table: str,
+        timer_s: Callable[[], float],
+        call_s: float = CALL_S,
+        metrics: Metrics | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        self._client = client
         self.table = table
         self._timer_s = timer_s
         self._call_s = call_s
-        self._circuit = Circuit()
-        self.tally = Tally()
+        self.metrics = metrics or Metrics()
+        self.tracer = tracer
+        self._connection = Connection(client, timer_s, call_s, self.metrics)
 
-    async def write(self, writes: Sequence[Write]) -> Outcome:
-        """Make one write, or several as one transaction. DynamoError if AWS could not do it."""
+    async def write(
+        self,
+        writes: Sequence[Write],
+        callers: Sequence[Caller | None] | None = None,
+        attempt: int = 1,
+    ) -> Outcome:
+        """Make one write, or several as one transaction. DynamoError if AWS could not do it.
+
+        `callers` are those it is made for: without them, whoever asks.
+        """
         path = writes[0].path if len(writes) == 1 else Path.CASCADE
-        count = self.tally.writes
-        try:
-            outcome = await (self._one(writes[0]) if len(writes) == 1 else self._transact(writes))
-        except BaseException:
-            count[path, "failed"] += 1
-            raise
-        if isinstance(outcome, Landed):
-            count[path, "landed"] += 1
-        else:
-            count[path, "lost" if isinstance(outcome, Lost) else "conflict"] += 1
+        result = "failed"
+        with self._span(f"write {path.value}", callers) as span:
+            if span.is_recorded:
+                describe_items(span, [w.key for w in writes], writes[0].policy.limits)
+                span.note("db.system.name", SYSTEM)
+                span.note("penstock.attempt", attempt)
+                span.note("penstock.callers", 1 if callers is None else len(callers))
+            try:
+                if len(writes) == 1:
+                    outcome = await self._one(writes[0], span)
+                else:
+                    outcome = await self._transact(writes, span)
+                result = OUTCOMES[type(outcome)]
+            finally:
+                self.metrics.store_writes.of(path.value, result).add()
+                span.note("penstock.outcome", result)
         return outcome
 
-    async def read(self, keys: Sequence[Key]) -> dict[Key, Image | None]:
+    async def read(
+        self, keys: Sequence[Key], callers: Sequence[Caller | None] | None = None
+    ) -> dict[Key, Image | None]:
         """Read buckets as they are now."""
-        found = await self.read_items([bucket_key(key) for key in keys])
-        self.tally.reads += len(keys)
+        if not keys:
+            return {}
+        with self._span("read", callers) as span:
+            if span.is_recorded:
+                describe_items(span, keys, ())
+                span.note("db.system.name", SYSTEM)
+            found = await self.read_items([bucket_key(key) for key in keys], span)
+        self.metrics.store_reads.add(len(keys))
         items = {key: found.get(bucket_key(key)) for key in keys}
         return {key: None if item is None else parse_image(item) for key, item in items.items()}
 
-    async def read_items(self, keys: Sequence[Primary]) -> dict[Primary, Attributes]:
+    def _span(
+        self, name: str, callers: Sequence[Caller | None] | None
+    ) -> AbstractContextManager[Span]:
+        if self.tracer is None:
+            return NO_SPAN
+        return work_span(self.tracer, name, [self.tracer.caller()] if callers is None else callers)
+
+    async def read_items(
+        self, keys: Sequence[Primary], span: Span = NO_SPAN
+    ) -> dict[Primary, Attributes]:
         """Read items of any kind as they are now; those that are not there are left out."""
         found: dict[Primary, Attributes] = {}
         keys = list(dict.fromkeys(keys))
         for first in range(0, len(keys), READ_AT_ONCE):
-            found |= await self._read(keys[first : first + READ_AT_ONCE])
+            found |= await self._read(keys[first : first + READ_AT_ONCE], span)
         return found
 
-    async def _read(self, keys: Sequence[Primary]) -> dict[Primary, Attributes]:
+    async def _read(self, keys: Sequence[Primary], span: Span) -> dict[Primary, Attributes]:
         found: dict[Primary, Attributes] = {}
         wanted: Any = [key.attributes for key in keys]
         for pause_s, _ in zip(pauses(), range(TRIES), strict=False):
-            answer = await self.call(
-                "batch_get_item",
-                RequestItems={self.table: {"Keys": wanted, "ConsistentRead": True}},
-            )
+            request = {"RequestItems": {self.table: {"Keys": wanted, "ConsistentRead": True}}}
+            answer = await self._call_safely("batch_get_item", request, span)
             for attributes in answer["Responses"].get(self.table, ()):
                 found[primary_of(attributes)] = attributes
             wanted = answer.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys")
             if not wanted:
                 return found
             await asyncio.sleep(pause_s)
+        self.metrics.store_errors.of(Fault.THROTTLED.value).add()
         raise DynamoError(Failure(Fault.THROTTLED, "DynamoDB left a read unprocessed", {}))
 
     async def call(self, operation: str, **parameters: Any) -> Any:
         """Make a call that may be sent again without harm. DynamoError if AWS could not do it."""
+        return await self._call_safely(operation, parameters, NO_SPAN)
+
+    async def _call_safely(self, operation: str, parameters: Parameters, span: Span) -> Any:
         pause = pauses()
         for _ in range(TRIES - 1):
-            answer = await self._call(operation, **parameters)
+            answer = await self._connection.call(operation, parameters, span)
             if not isinstance(answer, Failure) or answer.fault is not Fault.UNKNOWN:
                 break
             await asyncio.sleep(next(pause))
         else:
-            answer = await self._call(operation, **parameters)
+            answer = await self._connection.call(operation, parameters, span)
         if isinstance(answer, Failure):
             raise DynamoError(answer)
         return answer
@@ -129,21 +173,20 @@ class Engine:
         An action is its kind, such as Put, and its parameters.
         """
         items = [{kind: {"TableName": self.table, **action}} for kind, action in actions]
-        answer = await self._send(items)
+        answer = await self._send(items, NO_SPAN)
         if not isinstance(answer, Failure):
             return True
-        if answer.fault is Fault.CANCELLED:
-            _faults_of(answer)
-        elif answer.fault is not Fault.CONFLICT:
+        if answer.fault not in {Fault.CANCELLED, Fault.CONFLICT}:
             raise DynamoError(answer)
         return False
 
-    async def _one(self, write: Write) -> Outcome:
+    async def _one(self, write: Write, span: Span) -> Outcome:
         parameters = write_parameters(write, self.table)
         if isinstance(write, Create):
-            answer = await self._call("put_item", **parameters)
+            answer = await self._connection.call("put_item", parameters, span)
         else:
-            answer = await self._call("update_item", ReturnValues="ALL_NEW", **parameters)
+            request = parameters | {"ReturnValues": "ALL_NEW"}
+            answer = await self._connection.call("update_item", request, span)
         if not isinstance(answer, Failure):
             if isinstance(write, Create):
                 return Landed(write.image)
@@ -154,12 +197,12 @@ class Engine:
             return Conflict()
         raise DynamoError(answer)
 
-    async def _transact(self, writes: Sequence[Write]) -> Outcome:
+    async def _transact(self, writes: Sequence[Write], span: Span) -> Outcome:
         items = []
         for write in writes:
             kind = "Put" if isinstance(write, Create) else "Update"
             items.append({kind: write_parameters(write, self.table)})
-        answer = await self._send(items)
+        answer = await self._send(items, span)
         if not isinstance(answer, Failure):
             return Landed(None)
         if answer.fault is Fault.CANCELLED:
@@ -168,15 +211,15 @@ class Engine:
             return Conflict()
         raise DynamoError(answer)
 
-    async def _send(self, items: Sequence[Mapping[str, Any]]) -> Any:
+    async def _send(self, items: Sequence[Mapping[str, Any]], span: Span) -> Any:
         # The token makes it safe to ask again when no answer came: it happens once.
         request = {"TransactItems": items, "ClientRequestToken": uuid4().hex}
-        answer = await self._call("transact_write_items", **request)
+        answer = await self._connection.call("transact_write_items", request, span)
         if isinstance(answer, Failure) and answer.fault is Fault.UNKNOWN:
-            return await self._transact_again(request, answer)
+            return await self._transact_again(request, answer, span)
         return answer
 
-    async def _transact_again(self, request: Mapping[str, Any], unanswered: Failure) -> Any:
+    async def _transact_again(self, request: Parameters, unanswered: Failure, span: Span) -> Any:
         """Ask again what got no answer. Only that it happened is certain, whatever else is said:
         what was sent first may still be on its way."""
         start_s = self._timer_s()
@@ -185,29 +228,10 @@ class Engine:
             # Its conditions go by the time at which it was made.
             if self._timer_s() - start_s > self._call_s:
                 break
-            answer = await self._call("transact_write_items", **request)
+            answer = await self._connection.call("transact_write_items", request, span)
             if not isinstance(answer, Failure):
                 return answer
         return unanswered
-
-    async def _call(self, operation: str, **parameters: Any) -> Any:
-        """The answer, or the Failure."""
-        if not self._circuit.admits(self._timer_s()):
-            return Failure(Fault.UNREACHABLE, "DynamoDB fails; not asked again for a moment", {})
-        try:
-            async with asyncio.timeout(self._call_s):
-                answer = await getattr(self._client, operation)(**parameters)
-        except Exception as exc:
-            # Whatever it is, a write may have happened: `explain` tells.
-            LOG.debug("%s failed", operation, exc_info=True)
-            failure = explain(exc)
-            if failure.fault in {Fault.UNREACHABLE, Fault.UNKNOWN}:
-                self._circuit.failed(self._timer_s())
-            else:
-                self._circuit.succeeded()
-            return failure
-        self._circuit.succeeded()
-        return answer
 
 
 def _image(response: Mapping[str, Any]) -> Image | None:
@@ -220,18 +244,7 @@ def _read_reasons(writes: Sequence[Write], failure: Failure) -> Outcome:
     reasons = failure.response.get("CancellationReasons", ())
     images = {
         write.key: _image(reason)
-        for write, fault, reason in zip(writes, _faults_of(failure), reasons, strict=True)
-        if fault is Fault.CONDITION
+        for write, reason in zip(writes, reasons, strict=True)
+        if REASONS.get(reason["Code"]) is Fault.CONDITION
     }
     return Lost(images) if images else Conflict()
-
-
-def _faults_of(cancelled: Failure) -> list[Fault | None]:
-    """The fault of every item of a transaction. DynamoError if one can't be mended here."""
-    reasons = cancelled.response.get("CancellationReasons", ())
-    faults = [REASONS.get(reason["Code"], Fault.PERMANENT) for reason in reasons]
-    for fault, reason in zip(faults, reasons, strict=True):
-        if fault in {Fault.THROTTLED, Fault.PERMANENT}:
-            text = f"DynamoDB cancelled a transaction: {reason['Code']} {reason.get('Message', '')}"
-            raise DynamoError(Failure(fault, text, {}))
-    return faults

@@ -117,7 +117,20 @@ def _explain_answer(exc: ClientError) -> Failure:
     code = response.get("Error", {}).get("Code", "")
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     fault = CODES.get(code, Fault.UNKNOWN if status >= 500 else Fault.PERMANENT)
-    message = f"DynamoDB: {exc}"
+    if fault is Fault.CANCELLED and (failure := _unmendable(response)):
+        return failure
+    # Only its first line: below, a refused signature has what was signed, session token and all.
+    message = f"DynamoDB: {exc}".partition("\n")[0]
     if code in HELP:
         message += f"; {HELP[code]}"
     return Failure(fault, message, response)
+
+
+def _unmendable(cancelled: dict[str, Any]) -> Failure | None:
+    """Why a transaction was cancelled, if that is no matter of what the items hold."""
+    for reason in cancelled.get("CancellationReasons", ()):
+        fault = REASONS.get(reason["Code"], Fault.PERMANENT)
+        if fault in {Fault.THROTTLED, Fault.PERMANENT}:
+            text = f"DynamoDB cancelled a transaction: {reason['Code']} {reason.get('Message', '')}"
+            return Failure(fault, text, {})
+    return None

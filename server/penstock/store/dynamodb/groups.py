@@ -19,6 +19,9 @@ from penstock.store.dynamodb.writes import Create, Write
 DENIES_MS: Final = 1_000
 """How long an image denies: a refused write costs as much as one that lands."""
 
+NEVER_DENIES_MS: Final = -1
+"""In its place, where DynamoDB is to be asked each time."""
+
 STRICT_AFTER: Final = 10
 """Lost races. From then on, credit that a consume-only write may leave unsettled does not count: on
 an empty bucket that many servers ask for, it is all there is, and one of them gets it."""
@@ -33,8 +36,8 @@ class Hint(NamedTuple):
     image: Image | None
     seen_ms: int
 
-    def is_recent(self, now_ms: int) -> bool:
-        return 0 <= now_ms - self.seen_ms <= DENIES_MS
+    def is_recent(self, now_ms: int, denies_ms: int) -> bool:
+        return 0 <= now_ms - self.seen_ms <= denies_ms
 
 
 class Read(NamedTuple):
@@ -53,9 +56,14 @@ Step = Read | Send
 class Group:
     """Callers, and what is known of their items."""
 
-    def __init__(self, asks: Sequence[Ask], hints: Mapping[Key, Hint]) -> None:
+    def __init__(
+        self, asks: Sequence[Ask], hints: Mapping[Key, Hint], denies_ms: int = DENIES_MS
+    ) -> None:
         self._asks = list(asks)
         self.hints = dict(hints)
+        self._denies_ms = denies_ms
+        self.denied_unasked = 0
+        """Those denied by hints, without a call to DynamoDB."""
         self._shown: set[Key] = set()
         """Items that DynamoDB showed to this group."""
         self._losses = 0
@@ -199,6 +207,8 @@ class Group:
                 unsure |= missing
             else:
                 ask.verdict = Verdict(drafts, admitted)
+                shown = any(draft.take.key in self._shown for draft in drafts)
+                self.denied_unasked += not (admitted or shown)
         self._forget_answered()
         return tuple(unsure)
 
@@ -208,7 +218,9 @@ class Group:
         return {key for key in refusing if not self._is_trusted(key, now_ms)}
 
     def _is_trusted(self, key: Key, now_ms: int) -> bool:
-        return key in self._shown or (key in self.hints and self.hints[key].is_recent(now_ms))
+        hint = self.hints.get(key)
+        recent = hint is not None and hint.is_recent(now_ms, self._denies_ms)
+        return key in self._shown or recent
 
     def _forget_answered(self) -> None:
         self._asks = [ask for ask in self._asks if ask.verdict is None]

@@ -5,15 +5,16 @@ from itertools import islice
 from typing import Final
 
 from penstock.core.take import Key
-from penstock.store.dynamodb.groups import Hint
+from penstock.store.dynamodb.groups import DENIES_MS, Hint
 
 KEPT: Final = 65_536
 """Items, some 60 MB. An item without a hint costs a second write."""
 
 
 class Hints:
-    def __init__(self, kept: int = KEPT) -> None:
+    def __init__(self, kept: int = KEPT, denies_ms: int = DENIES_MS) -> None:
         self._kept = kept
+        self.denies_ms = denies_ms
         self._hints: dict[Key, Hint] = {}
 
     def of(self, keys: Iterable[Key]) -> dict[Key, Hint]:
@@ -26,6 +27,10 @@ class Hints:
             self._hints[key] = hint
         for key in list(islice(self._hints, max(len(self._hints) - self._kept, 0))):
             del self._hints[key]
+
+    def is_recent(self, hint: Hint, now_ms: int) -> bool:
+        """Whether an item was seen so lately that its image may deny."""
+        return hint.is_recent(now_ms, self.denies_ms)
 
     def forget(self, keys: Iterable[Key]) -> None:
         for key in keys:

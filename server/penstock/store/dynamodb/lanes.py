@@ -5,18 +5,20 @@ There is no timer: a lone caller is written at once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
 from penstock.core.take import Key
 from penstock.errors import StoreError
-from penstock.store.dynamodb.engine import Conflict, Engine, Landed, pauses
+from penstock.store.dynamodb.engine import Conflict, Engine, Landed, Outcome, pauses
 from penstock.store.dynamodb.errors import DynamoError, Fault
 from penstock.store.dynamodb.groups import Group, Read
 from penstock.store.dynamodb.hints import Hints
 from penstock.store.dynamodb.rounds import Ask, Verdict
+from penstock.store.dynamodb.writes import Write
+from penstock.telemetry.tracing import Caller
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -34,6 +36,9 @@ class Job(Ask):
     now_ms: int = 0
     asked_s: float = 0.0
     must_land: bool = False
+    caller: Caller | None = None
+    writes: int = 0
+    """Made for it so far."""
     answer: asyncio.Future[Verdict] = field(kw_only=True)
 
     @property
@@ -74,13 +79,14 @@ class Lane:
             self._running = None
 
     async def _serve(self, jobs: Sequence[Job]) -> None:
-        group = Group(jobs, self._hints.of({take.key for job in jobs for take in job.takes}))
+        hints = self._hints.of({take.key for job in jobs for take in job.takes})
+        group = Group(jobs, hints, self._hints.denies_ms)
         try:
             await self._decide(group, jobs)
         except StoreError as exc:
             unknown = isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN
             lost = set(group.sent) if unknown else set[Ask]()
-            self._engine.tally.unknown += len(lost)
+            self._engine.metrics.unknown_outcomes.add(len(lost))
             # Nothing is known of these items now.
             self._hints.forget(group.keys)
             for job in jobs:
@@ -100,33 +106,51 @@ class Lane:
 
     async def _decide(self, group: Group, jobs: Sequence[Job]) -> None:
         pause = pauses()
+        metrics = self._engine.metrics
+        hinted: Container[Key] | None = frozenset(group.hints)
         lost = 0
         while lost < ATTEMPTS:
             group.drop(job for job in jobs if job.is_gone)
             step = group.next(self._now_ms(jobs))
             _release(jobs)
             if step is None:
+                metrics.deny_cache_hits.add(group.denied_unasked)
                 return
             if isinstance(step, Read):
-                group.saw(await self._engine.read(step.keys))
+                waiting = [job.caller for job in jobs if not job.is_gone]
+                group.saw(await self._engine.read(step.keys, waiting))
                 continue
-            outcome = await self._engine.write(step.writes)
+            sent, known = set(group.sent), frozenset(group.hints)
+            # A write that only brings an item to its policy has none of them in it.
+            served = [job for job in jobs if (job in sent if sent else not job.is_gone)]
+            for job in served:
+                job.writes += 1
+            metrics.store_batch_size.observe(len(served))
+            attempt = max(job.writes for job in served)
+            callers = [job.caller for job in served]
+            outcome = await self._engine.write(step.writes, callers, attempt)
+            if hinted is not None:
+                metrics.hints.of(_hint_outcome(step.writes, hinted, outcome)).add()
+                hinted = None
             if isinstance(outcome, Landed):
                 group.landed(step.writes, outcome.image)
                 _release(jobs)
                 continue
             lost += 1
             if isinstance(outcome, Conflict):
+                metrics.contention_retries.add()
                 await asyncio.sleep(next(pause))
             else:
+                # What was not known of an item is no rival's work.
+                metrics.contention_retries.add(not known.isdisjoint(outcome.images))
                 group.lost(outcome.images)
-        raise StoreError(f"too many writers on {min(group.keys)}: gave up after {ATTEMPTS} tries")
+        raise StoreError(f"too many writers on one item: gave up after {ATTEMPTS} tries")
 
     def _fail(self, job: Job, exc: StoreError) -> None:
         """Fail a job of which nothing was written; one that must land gets another chance."""
         is_late = self._timer_s() > job.asked_s + LANDS_WITHIN_S
         if not job.must_land or not exc.transient or is_late:
-            self._engine.tally.not_landed += job.must_land
+            self._engine.metrics.not_landed.add(job.must_land)
             job.answer.set_exception(exc)
             return
         pause_s = LANDS_WITHIN_S / 20 + next(pauses())
@@ -136,6 +160,13 @@ class Lane:
         """The callers' time, plus what has passed since they asked."""
         timer_s = self._timer_s()
         return max(job.now_ms + int((timer_s - job.asked_s) * 1000) for job in jobs)
+
+
+def _hint_outcome(writes: Sequence[Write], hinted: Container[Key], outcome: Outcome) -> str:
+    """Whether what was seen last was still good for the first write."""
+    if not all(write.key in hinted for write in writes):
+        return "none"
+    return "hit" if isinstance(outcome, Landed) else "stale"
 
 
 def _release(jobs: Iterable[Job]) -> None:

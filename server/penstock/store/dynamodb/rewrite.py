@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Final
 
 from penstock.core.bucket import settle
@@ -24,15 +25,22 @@ UNDO_TRIES: Final = 20
 
 
 async def rewrite(
-    engine: Engine, key: Key, write: Write | None, next_write: Callable[[Image], Write]
+    engine: Engine,
+    key: Key,
+    write: Write | None,
+    next_write: Callable[[Image], Write],
+    attempts: Iterator[int],
 ) -> Image | None:
-    """Write, and again from each image that shows up instead; None if there is no item."""
+    """Write, and again from each image that shows up instead; None if there is no item.
+
+    `attempts` counts the writes.
+    """
     pause = pauses()
     for _ in range(ATTEMPTS):
         if write is None:
             image = (await engine.read([key]))[key]
         else:
-            outcome = await engine.write([write])
+            outcome = await engine.write([write], attempt=next(attempts))
             if isinstance(outcome, Landed):
                 return outcome.image
             if isinstance(outcome, Conflict):
@@ -42,7 +50,7 @@ async def rewrite(
         if image is None:
             return None
         write = next_write(image)
-    raise StoreError(f"too many writers on {key}: gave up after {ATTEMPTS} tries")
+    raise StoreError(f"too many writers on one item: gave up after {ATTEMPTS} tries")
 
 
 async def reset(engine: Engine, key: Key, limits: tuple[Limit, ...], now_ms: int) -> Image | None:
@@ -58,10 +66,10 @@ async def reset(engine: Engine, key: Key, limits: tuple[Limit, ...], now_ms: int
         write = settle_write(Path.RESET, key, policy, image, now_ms, moved, unchanged)
         return write._replace(policy_ms=now_ms)
 
-    return await rewrite(engine, key, None, fill)
+    return await rewrite(engine, key, None, fill, count(1))
 
 
-async def undo(engine: Engine, draft: Draft, now_ms: int) -> Image | None:
+async def undo(engine: Engine, draft: Draft, now_ms: int, attempts: Iterator[int]) -> Image | None:
     """Give back what a take consumed, as if it had never been."""
     take = draft.take
     moved = [left - before for left, before in zip(draft.left, draft.before, strict=True)]
@@ -85,24 +93,24 @@ async def undo(engine: Engine, draft: Draft, now_ms: int) -> Image | None:
         consumed = [-amount for amount in owed]
         return settle_write(Path.COMPENSATE, take.key, policy, image, now_ms, back, consumed)
 
-    return await rewrite(engine, take.key, first, give_back)
+    return await rewrite(engine, take.key, first, give_back, attempts)
 
 
 async def undo_for_sure(
     engine: Engine, draft: Draft, now_ms: int, turn: asyncio.Lock
 ) -> Image | None:
     """Undo, and try again while DynamoDB does not take it; count it if that is in vain."""
-    pause = pauses(most_s=1.0)
+    pause, attempts = pauses(most_s=1.0), count(1)
     for left in reversed(range(UNDO_TRIES)):
         try:
             async with turn:
-                return await undo(engine, draft, now_ms)
+                return await undo(engine, draft, now_ms, attempts)
         except StoreError as exc:
             # What may have happened must not happen twice.
             unknown = isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN
             if unknown or not exc.transient or not left:
-                engine.tally.not_undone += 1
-                LOG.error("%s keeps what a denied request took from it: %s", draft.take.key, exc)
+                engine.metrics.not_undone.add()
+                LOG.error("a bucket keeps what a denied request took from it: %s", exc)
                 break
         await asyncio.sleep(next(pause))
     return None

@@ -12,13 +12,15 @@ from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
 from penstock.store.dynamodb.calls import Calls
 from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.groups import Hint
+from penstock.store.dynamodb.groups import DENIES_MS, NEVER_DENIES_MS, Hint
 from penstock.store.dynamodb.hints import Hints
 from penstock.store.dynamodb.location import CALL_S, Location
 from penstock.store.dynamodb.policy_store import DynamoPolicy
 from penstock.store.dynamodb.rewrite import reset
 from penstock.store.dynamodb.table import check_table
 from penstock.store.policy_port import PolicyStore
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.tracing import Tracer
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -32,14 +34,17 @@ class DynamoStore:
         timer_s: Callable[[], float] = time.monotonic,
         call_s: float = CALL_S,
         resources: AsyncExitStack | None = None,
+        metrics: Metrics | None = None,
+        tracer: Tracer | None = None,
+        remembers_denials: bool = True,
     ) -> None:
         """`timer_s` tells how much time passes while a call is under way."""
         self._resources = resources or AsyncExitStack()
-        self._engine = Engine(client, location.table, timer_s, call_s)
-        self._hints = Hints()
+        self.metrics = metrics or Metrics()
+        self._engine = Engine(client, location.table, timer_s, call_s, self.metrics, tracer)
+        self._hints = Hints(denies_ms=DENIES_MS if remembers_denials else NEVER_DENIES_MS)
         self._calls = Calls(self._engine, self._hints, location.cascade, timer_s)
         self.policy: PolicyStore = DynamoPolicy(self._engine, self._hints.forget)
-        self.tally = self._engine.tally
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         drafts, denied = await self._calls.decide(takes, now_ms)
@@ -63,7 +68,13 @@ class DynamoStore:
         await self._resources.aclose()
 
 
-async def open_dynamodb(location: Location) -> DynamoStore:
+async def open_dynamodb(
+    location: Location,
+    metrics: Metrics | None = None,
+    tracer: Tracer | None = None,
+    *,
+    remembers_denials: bool = True,
+) -> DynamoStore:
     """Connect. ConfigError if the table is not what it should be."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(location.client())
@@ -72,4 +83,11 @@ async def open_dynamodb(location: Location) -> DynamoStore:
         except StoreError as exc:
             # It may be back any moment, and until then callers get what `on_unavailable` says.
             LOG.warning("the table can't be checked now: %s", exc)
-        return DynamoStore(client, location, resources=stack.pop_all())
+        return DynamoStore(
+            client,
+            location,
+            resources=stack.pop_all(),
+            metrics=metrics,
+            tracer=tracer,
+            remembers_denials=remembers_denials,
+        )

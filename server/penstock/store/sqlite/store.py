@@ -10,11 +10,19 @@ from penstock.store.policy_port import PolicyStore
 from penstock.store.sqlite.policy import SqlitePolicy
 from penstock.store.sqlite.schema import Synchronous, open_file
 from penstock.store.sqlite.writer import GroupWriter, Transaction
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.tracing import Tracer
 
 
 class SqliteStore:
-    def __init__(self, path: Path, synchronous: Synchronous = "NORMAL") -> None:
-        self._writer = GroupWriter(open_file(path, synchronous))
+    def __init__(
+        self,
+        path: Path,
+        synchronous: Synchronous = "NORMAL",
+        metrics: Metrics | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._writer = GroupWriter(open_file(path, synchronous), metrics, tracer)
         self.policy: PolicyStore = SqlitePolicy(self._writer)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
@@ -27,7 +35,9 @@ class SqliteStore:
 
         must_land = True in [take.must_land for take in takes]
         keys = [take.key for take in takes]
-        return await self._writer.submit(keys, work, now_ms, must_land=must_land)
+        return await self._writer.submit(
+            keys, work, now_ms, must_land=must_land, limits=takes[0].limits
+        )
 
     async def read(self, key: Key) -> Item | None:
         return await self._writer.submit([key], lambda transaction: transaction.get(key), 0)

@@ -71,7 +71,7 @@ async def test_nothing_is_admitted_off_the_record_whatever_fails(scene: Scene, s
         (bucket,) = item.buckets
         consumed[entity] = bucket.consumed // MILLI
         assert bucket.tokens == bucket.limit.burst - bucket.consumed >= 0
-        kept = scene.store.tally.not_undone
+        kept = scene.store.metrics.not_undone.value
         assert admitted[entity] <= consumed[entity] <= admitted[entity] + doubtful[entity] + kept
     assert consumed["user"] == consumed["project"]
     assert admitted.total() > 0

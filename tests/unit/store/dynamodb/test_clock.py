@@ -71,7 +71,7 @@ async def test_a_process_behind_that_changes_the_policy_does_not_move_time_back(
     bob, behind, twenty = scene.key("bob"), process(scene.connected), Limit.per(20, MINUTE)
     await fits(scene.store, take(bob, 8, limit=TEN))
     assert await fits(behind, take(bob, 2, limit=twenty), now_ms=NOW - SKEW) == [True]
-    assert behind.tally.writes[Path.NORMAL, "landed"] == 1
+    assert behind.metrics.store_writes.of(Path.NORMAL.value, "landed").value == 1
     assert await refilled(scene, bob) == NOW
     assert await fits(scene.store, take(bob, limit=twenty), now_ms=NOW + 2_999) == [False]
     assert await fits(scene.store, take(bob, limit=twenty), now_ms=NOW + 3_000) == [True]
@@ -132,7 +132,7 @@ async def test_an_item_in_use_by_one_behind_is_not_made_anew_by_one_ahead(scene:
         at_ms = NOW + step * 15 * SECOND
         assert await fits(behind, take(bob, 5, limit=fast), now_ms=at_ms - SKEW) == [step == 0]
         assert await fits(ahead, take(bob, 5, limit=fast), now_ms=at_ms + SKEW) == [True]
-    assert ahead.tally.writes[Path.CREATE, "landed"] == 0
+    assert ahead.metrics.store_writes.of(Path.CREATE.value, "landed").value == 0
 
 
 # Items that expire.

@@ -47,8 +47,8 @@ async def test_what_a_sibling_refused_is_given_back(scene: Scene) -> None:
     """From every limit, balance and record alike."""
     takes = await one_refuses(scene)
     assert await fits(scene.store, *takes) == [True, False]
-    assert scene.store.tally.writes[Path.CREATE, "landed"] == 1
-    assert scene.store.tally.writes[Path.COMPENSATE, "landed"] == 1
+    assert scene.store.metrics.store_writes.of(Path.CREATE.value, "landed").value == 1
+    assert scene.store.metrics.store_writes.of(Path.COMPENSATE.value, "landed").value == 1
     assert await scene.is_untouched("free")
     assert await scene.on_record("empty") == [5]
 
@@ -58,7 +58,7 @@ async def test_a_cascade_beside_a_refused_take_is_given_back_at_every_level(scen
     _, empty = await one_refuses(scene)
     cascade = scene.chain("user", "project")
     assert await fits(scene.store, *cascade, empty) == [True, True, False]
-    assert scene.store.tally.writes[Path.CASCADE, "landed"] == 1
+    assert scene.store.metrics.store_writes.of(Path.CASCADE.value, "landed").value == 1
     assert await scene.is_untouched("user")
     assert await scene.is_untouched("project")
 
@@ -81,8 +81,8 @@ async def test_a_cancelled_caller_leaves_nothing_taken(scene: Scene, before: lis
     release.set()
     await scene.store.close()
     assert await scene.is_untouched("free")
-    assert scene.store.tally.writes[Path.COMPENSATE, "landed"] == 1
-    assert scene.store.tally.not_undone == 0
+    assert scene.store.metrics.store_writes.of(Path.COMPENSATE.value, "landed").value == 1
+    assert scene.store.metrics.not_undone.value == 0
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_giving_back_is_tried_again_where_nothing_happened(
     assert await fits(scene.store, *takes) == [True, False]
     assert scene.proxy.calls[UPDATE] == 5
     assert await scene.is_untouched("free")
-    assert scene.store.tally.not_undone == 0
+    assert scene.store.metrics.not_undone.value == 0
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_giving_back_is_never_done_twice(scene: Scene, fault: Fault, kept:
     scene.fail(UPDATE, PASSES, PASSES, fault)
     assert await fits(scene.store, *takes) == [True, False]
     assert scene.proxy.calls[UPDATE] == 3
-    assert scene.store.tally.not_undone == 1
+    assert scene.store.metrics.not_undone.value == 1
     assert await scene.is_untouched("free") is not kept
     assert await fits(scene.store, takes[0]) == [True]
 
@@ -130,8 +130,8 @@ async def test_what_was_taken_beside_a_failure_is_given_back(
     takes = [take(known, parent=new if cascade else None), take(new)]
     assert await is_transient(store, *takes) is transient
     assert await scene.on_record("known", "new") == [1, consumed]
-    assert store.tally.writes[Path.COMPENSATE, "landed"] == 1
-    assert (store.tally.unknown, store.tally.not_undone) == (unknown, 0)
+    assert store.metrics.store_writes.of(Path.COMPENSATE.value, "landed").value == 1
+    assert (store.metrics.unknown_outcomes.value, store.metrics.not_undone.value) == (unknown, 0)
     assert await fits(store, *takes) == [True, True]
     assert await scene.on_record("known", "new") == [2, consumed + 1]
 
@@ -166,7 +166,7 @@ async def test_what_is_owed_lands_once_though_its_caller_is_gone(
     await scene.store.close()
     assert scene.proxy.calls[UPDATE] == 4
     assert await scene.on_record("bob") == [consumed]
-    assert scene.store.tally.not_landed == 0
+    assert scene.store.metrics.not_landed.value == 0
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ async def test_a_charge_that_may_have_happened_is_not_sent_again(
     scene.fail(UPDATE, fault)
     assert await is_transient(scene.store, take(key, mode=Mode.CHARGE))
     assert scene.proxy.calls[UPDATE] == 1
-    assert scene.store.tally.unknown == 1
+    assert scene.store.metrics.unknown_outcomes.value == 1
     assert await scene.on_record("bob") == [1 + consumed]
 
 
@@ -201,7 +201,10 @@ async def test_a_charge_that_cannot_land_is_counted(scene: Scene) -> None:
     scene.clock.now_s += 1
     with pytest.raises(StoreError):
         await call
-    assert (scene.store.tally.not_landed, scene.store.tally.unknown) == (1, 0)
+    assert (scene.store.metrics.not_landed.value, scene.store.metrics.unknown_outcomes.value) == (
+        1,
+        0,
+    )
     assert await scene.on_record("bob") == [1]
 
 
@@ -212,7 +215,7 @@ async def test_a_charge_that_is_not_allowed_is_not_tried_again(scene: Scene) -> 
     scene.fail(UPDATE, FORBIDDEN)
     assert not await is_transient(scene.store, take(key, mode=Mode.CHARGE))
     assert scene.proxy.calls[UPDATE] == 1
-    assert scene.store.tally.not_landed == 1
+    assert scene.store.metrics.not_landed.value == 1
 
 
 @pytest.mark.usefixtures("hurried")

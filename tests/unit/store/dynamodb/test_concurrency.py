@@ -201,8 +201,8 @@ async def test_a_bucket_in_debt_recovers_through_its_credit(scene: Scene) -> Non
     one = take(bob, limit=TEN)
     assert await fits(ours, one, now_ms=NOW + 17_999) == [False]
     assert await fits(ours, one, now_ms=NOW + 18_000) == [True]
-    assert ours.tally.writes[Path.NORMAL, "landed"] == 1
-    assert ours.tally.writes[Path.NORMAL, "lost"] == 0
+    assert ours.metrics.store_writes.of(Path.NORMAL.value, "landed").value == 1
+    assert ours.metrics.store_writes.of(Path.NORMAL.value, "lost").value == 0
     assert await fits(theirs, one, now_ms=NOW + 23_999) == [False]
     assert await fits(theirs, one, now_ms=NOW + 24_000) == [True]
 

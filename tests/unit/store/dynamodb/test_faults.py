@@ -62,8 +62,8 @@ async def test_a_write_that_fails_is_an_error_and_is_never_sent_twice(
     scene.fail(operation, fault)
     assert await is_transient(scene.store, bob, now_ms=now_ms) is transient
     assert scene.proxy.calls[operation] == 1
-    assert scene.store.tally.writes[path, "failed"] == 1
-    assert scene.store.tally.unknown == unknown
+    assert scene.store.metrics.store_writes.of(path.value, "failed").value == 1
+    assert scene.store.metrics.unknown_outcomes.value == unknown
     assert await scene.on_record("bob") == [before + consumed]
     assert await fits(scene.store, bob, now_ms=now_ms) == [True]
     assert await scene.on_record("bob") == [before + consumed + 1]
@@ -104,7 +104,7 @@ async def test_an_error_500_for_a_write_that_happened_leaves_it_consumed(scene: 
             assert await fits(store, *takes) == [True, True]
         else:
             assert await is_transient(store, *takes)
-        assert store.tally.unknown == (not is_answered)
+        assert store.metrics.unknown_outcomes.value == (not is_answered)
         await store.close()
     assert await scene.on_record("bob", "user", "project") == [2, 1, 1]
 
@@ -121,8 +121,8 @@ async def test_a_conflict_on_an_item_is_neither_a_denial_nor_an_error(
     scene.fail(operation, CONFLICT, CONFLICT, CONFLICT)
     assert await fits(scene.store, bob, now_ms=now_ms) == [True]
     assert scene.proxy.calls[operation] == 4
-    assert scene.store.tally.writes[path, "conflict"] == 3
-    assert scene.store.tally.unknown == 0
+    assert scene.store.metrics.store_writes.of(path.value, "conflict").value == 3
+    assert scene.store.metrics.unknown_outcomes.value == 0
     assert await scene.on_record("bob") == [before + 1]
 
 
@@ -154,7 +154,7 @@ async def test_a_call_that_hangs_fails_in_time_and_those_behind_it_go_on(scene: 
             await hanging
         assert await behind == [True]
     assert caught.value.transient
-    assert store.tally.unknown == 1
+    assert store.metrics.unknown_outcomes.value == 1
     assert await scene.on_record("bob") == [2]
     release.set()
     await scene.wait_for_record("bob", 3)
@@ -193,7 +193,7 @@ async def test_without_a_connection_nothing_is_taken_nor_unknown(lonely: Scene) 
     bob = take(lonely.key("bob"))
     await lonely.proxy.down()
     assert await is_transient(lonely.store, bob)
-    assert lonely.store.tally.unknown == 0
+    assert lonely.store.metrics.unknown_outcomes.value == 0
     await lonely.proxy.up()
     assert await fits(lonely.store, bob) == [True]
     assert await lonely.on_record("bob") == [1]
@@ -221,7 +221,7 @@ async def test_broken_connections_count_as_an_outage(scene: Scene) -> None:
     for _ in range(OPENS_AFTER + 3):
         assert await is_transient(scene.store, take(scene.key("bob")))
     assert scene.proxy.calls == {UPDATE: OPENS_AFTER}
-    assert scene.store.tally.unknown == OPENS_AFTER
+    assert scene.store.metrics.unknown_outcomes.value == OPENS_AFTER
     scene.clock.now_s += FIRST_PAUSE_S
     release = asyncio.Event()
     trial = Hold(release)
@@ -287,7 +287,7 @@ async def test_a_refund_on_an_item_that_is_gone_creates_nothing(scene: Scene) ->
     await scene.store.take([take(key, 3)], NOW)
     await scene.delete("bob")
     assert await fits(scene.store, take(key, 2, mode=Mode.REFUND)) == [True]
-    assert scene.store.tally.writes[Path.ADJUST, "lost"] == 1
+    assert scene.store.metrics.store_writes.of(Path.ADJUST.value, "lost").value == 1
     assert await scene.other.read(key) is None
 
 
@@ -355,7 +355,7 @@ async def test_a_connection_that_never_stands_is_not_unknown(scene: Scene) -> No
         async with location.client() as client:
             store = DynamoStore(client, location)
             assert await is_transient(store, take(scene.key("bob")))
-    assert store.tally.unknown == 0
+    assert store.metrics.unknown_outcomes.value == 0
 
 
 async def test_a_known_denial_needs_no_look_at_others(scene: Scene) -> None:

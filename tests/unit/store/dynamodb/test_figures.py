@@ -99,14 +99,18 @@ class Bench:
         self.scene.proxy.calls.clear()
         self.items.clear()
         for store in self.stores:
-            store.tally.writes.clear()
+            store.metrics.store_writes.clear()
 
     def cost(self) -> Cost:
         calls = self.scene.proxy.calls
         alone = calls[UPDATE] + calls[PUT]
         # The store counts its writes itself: what its metrics show is what is on the wire.
-        tallies = [sum(store.tally.writes.values()) for store in self.stores]
-        assert sum(tallies) == alone + calls[TRANSACT]
+        counted = [
+            series.value
+            for store in self.stores
+            for _, series in store.metrics.store_writes.series()
+        ]
+        assert sum(counted) == alone + calls[TRANSACT]
         assert alone + calls[TRANSACT] + calls[READ] == calls.total()
         return Cost(
             calls=alone + calls[TRANSACT],

@@ -55,7 +55,10 @@ async def test_servers_that_differ_do_not_take_turns(scene: Scene) -> None:
     for _ in range(3):
         await scene.other.take([take(key, NEW, Limit.per(50, DAY, name="rpm"))], NOW)
         await scene.store.take([take(key, OLD, HUNDRED)], NOW)
-    settled = [store.tally.writes[Path.NORMAL, "landed"] for store in (scene.store, scene.other)]
+    settled = [
+        store.metrics.store_writes.of(Path.NORMAL.value, "landed").value
+        for store in (scene.store, scene.other)
+    ]
     assert settled == [0, 1]
     assert await scene.on_record("bob") == [7]
 

@@ -69,7 +69,7 @@ async def test_a_transaction_is_sent_again_and_happens_once(
     answer = await scene.store.take(cascade, NOW)
     assert [taken.drawn[0] for taken in answer] == [(True, (4 - before) * MILLI)] * 2
     assert scene.proxy.calls[TRANSACT] == len(faults) + 1
-    assert scene.store.tally.unknown == 0
+    assert scene.store.metrics.unknown_outcomes.value == 0
     assert await scene.on_record("user", "project") == [before + 1] * 2
 
 
@@ -92,7 +92,7 @@ async def test_a_transaction_that_fails_is_an_error_of_all_levels(
     scene.fail(TRANSACT, *faults)
     assert await is_transient(scene.store, *cascade) is transient
     assert scene.proxy.calls[TRANSACT] == len(faults)
-    assert scene.store.tally.unknown == unknown
+    assert scene.store.metrics.unknown_outcomes.value == unknown
     assert await scene.on_record("user", "project") == [before + consumed] * 2
     assert await fits(scene.store, *cascade) == [True, True]
     assert await scene.on_record("user", "project") == [before + consumed + 1] * 2
@@ -106,7 +106,7 @@ async def test_one_stale_level_of_two_is_no_denial(scene: Scene) -> None:
     assert await fits(scene.store, *cascade) == [True, True]
     assert await fits(scene.other, *elsewhere, now_ms=NOW + SECOND) == [True, True]
     assert await fits(scene.store, *cascade, now_ms=NOW + 2 * SECOND) == [True, True]
-    assert scene.store.tally.writes[Path.CASCADE, "lost"] == 1
+    assert scene.store.metrics.store_writes.of(Path.CASCADE.value, "lost").value == 1
     assert await scene.on_record("user", "project", "else") == [2, 3, 1]
 
 
@@ -127,8 +127,8 @@ async def test_an_unknown_transaction_stays_unknown(
     await scene.store.take(scene.chain("user", "project"), NOW)
     scene.fail(TRANSACT, Lose(), *[then] * (TRIES - 1))
     assert await is_transient(scene.store, *scene.chain("user", "project", mode=mode))
-    assert scene.store.tally.unknown == 1
-    assert scene.store.tally.not_landed == 0
+    assert scene.store.metrics.unknown_outcomes.value == 1
+    assert scene.store.metrics.not_landed.value == 0
     assert await scene.on_record("user", "project") == [2, 2]
 
 
@@ -136,7 +136,7 @@ async def test_a_lost_read_is_no_unknown_write(scene: Scene) -> None:
     """Nothing was written."""
     scene.fail(READ, *[Lose()] * TRIES)
     assert await is_transient(scene.store, *scene.chain("user", "project"))
-    assert scene.store.tally.unknown == 0
+    assert scene.store.metrics.unknown_outcomes.value == 0
 
 
 async def test_a_charge_whose_read_failed_is_tried_again(scene: Scene) -> None:

@@ -1,0 +1,106 @@
+"""From settings to parts: what each room of a server is given."""
+
+import os
+from typing import TYPE_CHECKING, Final, cast
+
+from penstock.config.settings import Settings
+from penstock.core.plan import Behaviour
+from penstock.errors import ConfigError
+from penstock.service.headers import HeaderNames
+from penstock.service.limiter import OnUnavailable, Options
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.statsd import Sender
+from penstock.transport.grpcio import Listener
+from penstock.transport.http import HttpPort
+from penstock.transport.tls import choose_tls
+
+if TYPE_CHECKING:
+    from penstock.telemetry.otel import OtelTracer
+
+OTLP: Final = "otlp"
+NO_EXPORTER: Final = "none"
+
+
+def check_source(settings: Settings) -> None:
+    """ConfigError if rules are to come from where this server can't get them."""
+    if settings.config_type != "file":
+        raise ConfigError(
+            f"CONFIG_TYPE={settings.config_type.upper()}: rules over xDS are not there yet; "
+            "give rules as files, by --config or RUNTIME_ROOT, and CONFIG_TYPE=FILE"
+        )
+
+
+def grpc_listener(settings: Settings) -> Listener:
+    return Listener(
+        host=settings.grpc_host,
+        port=settings.grpc_port,
+        uds=settings.grpc_uds,
+        max_connection_age_ms=settings.grpc_max_connection_age,
+        max_connection_age_grace_ms=settings.grpc_max_connection_age_grace,
+        tls=choose_tls(
+            use=settings.grpc_server_use_tls,
+            cert=settings.grpc_server_tls_cert,
+            key=settings.grpc_server_tls_key,
+            client_ca=settings.grpc_client_tls_cacert,
+            client_san=settings.grpc_client_tls_san,
+        ),
+    )
+
+
+def limiter_options(settings: Settings) -> Options:
+    names = HeaderNames(
+        settings.limit_limit_header, settings.limit_remaining_header, settings.limit_reset_header
+    )
+    return Options(
+        behaviour=Behaviour(
+            settings.shadow_mode,
+            settings.quota_mode,
+            settings.charge_denied,
+            settings.cache_key_prefix,
+        ),
+        on_unavailable=cast("OnUnavailable", settings.on_unavailable),
+        headers=names if settings.limit_response_headers_enabled else None,
+        dynamic_metadata=settings.response_dynamic_metadata,
+        near_limit_ratio=settings.near_limit_ratio,
+    )
+
+
+def http_ports(settings: Settings) -> tuple[HttpPort, HttpPort, tuple[HttpPort, str] | None]:
+    """The main port, the debug port, and the one for Prometheus alone, with its path."""
+    main = HttpPort(settings.host, settings.port, "--host and --port")
+    debug = HttpPort(settings.debug_host, settings.debug_port, "--debug-host and --debug-port")
+    if not settings.use_prometheus:
+        return main, debug, None
+    prometheus = HttpPort(*settings.prometheus_addr, "--prometheus-addr")
+    return main, debug, (prometheus, settings.prometheus_path)
+
+
+def make_sender(settings: Settings, metrics: Metrics) -> Sender | None:
+    if not settings.use_statsd:
+        return None
+    if not settings.stats_flush_interval:
+        raise ConfigError("STATS_FLUSH_INTERVAL: 0 is no interval: write one such as 10s")
+    return Sender(metrics, settings.statsd_host, settings.statsd_port, settings.extra_tags)
+
+
+def make_tracer(settings: Settings) -> "OtelTracer | None":
+    """What sends traces, if they are wanted: by our setting, or by OpenTelemetry's own."""
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    is_wanted = settings.tracing_enabled or exporter == OTLP
+    if not is_wanted or is_disabled or exporter == NO_EXPORTER:
+        return None
+    if exporter not in {"", OTLP}:
+        raise ConfigError(f"OTEL_TRACES_EXPORTER: '{exporter}' is not one of otlp, none")
+    # Takes a while to import, so only those who use it wait for it.
+    from penstock.telemetry import otlp
+
+    return otlp.make_tracer(
+        otlp.TracingOptions(
+            settings.tracing_service_name,
+            settings.tracing_service_namespace,
+            settings.tracing_service_instance_id,
+            settings.tracing_exporter_protocol,
+            settings.tracing_sampling_rate,
+        )
+    )

@@ -1,0 +1,160 @@
+"""Counts decisions, as the reference server counts them, for the operator's metrics.
+
+The law of this file: what a client chose never becomes a label, but where a rule says so.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
+
+from penstock.core.decision import Decision, Status
+from penstock.core.limits import MILLI, UINT32_MAX, Limit
+from penstock.core.plan import Part, Plan
+from penstock.core.request import Request
+from penstock.core.rules import Domain, Rule, Rules
+from penstock.telemetry.hits import Hits, Path
+from penstock.telemetry.instruments import Value
+from penstock.telemetry.metrics import Metrics
+
+UNKNOWN_DOMAIN: Final = "unknown"
+OVERRIDE: Final = "override"
+"""What rates that requests bring along are counted under, whatever their keys."""
+
+MAX_SHARED: Final = 1_000
+"""Requests differ in values, and few in what is counted. What all of them use stays in the
+processor's caches, and counting takes half the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Where a descriptor is counted."""
+
+    number: int
+    hits: Hits
+    amount: int
+    far: int
+    """With so much left it is not near the limit, nor over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Where the decisions on a request are counted."""
+
+    ok: Value
+    over: Value
+    parts: tuple[_Counted, ...]
+    """Of the descriptors that are counted."""
+    refunded: int
+
+
+class _Known(NamedTuple):
+    """A rule in use."""
+
+    path: Path
+    is_detailed: bool
+    """It shows values of clients."""
+
+
+class Counting:
+    def __init__(self, metrics: Metrics, near_limit_ratio: float = 0.8) -> None:
+        self._metrics = metrics
+        self._near_limit_ratio = near_limit_ratio
+        self._known: dict[tuple[str, str], _Known] = {}
+        """By domain and path."""
+        self._shared: dict[Counts, Counts] = {}
+
+    def use(self, rules: Rules) -> None:
+        """Know these rules, and show the limits that they set."""
+        metrics = self._metrics
+        self._known, self._shared = {}, {}
+        metrics.limit_rate.clear()
+        metrics.limit_burst.clear()
+        for domain in rules.values():
+            for nodes in domain.rule_nodes():
+                rule = cast("Rule", nodes[-1].rule)
+                keys = tuple(node.composite_key for node in nodes)
+                shows = nodes[-1].detailed_metric or any(node.value_to_metric for node in nodes)
+                path = domain.name, *keys
+                self._known[domain.name, rule.path] = _Known(path, shows)
+                metrics.rule_hits.of(path, path)
+                for limit in rule.limits:
+                    labels = domain.name, ".".join(keys), limit.name
+                    rate = limit.refill / MILLI * 1000 / limit.period_ms
+                    metrics.limit_rate.of(*labels).value = rate
+                    metrics.limit_burst.of(*labels).value = limit.burst / MILLI
+
+    def prepare(self, domain: Domain | None, request: Request, plan: Plan) -> Counts:
+        """Find where the decisions on a request will be counted."""
+        name = UNKNOWN_DOMAIN if domain is None else domain.name
+        refunded = 0
+        parts = []
+        for number, part in enumerate(plan.parts):
+            if domain is None or isinstance(part, Status):
+                continue
+            amount = request.amount(number)
+            if request.descriptors[number].refund:
+                refunded += amount
+            else:
+                hits = self._hits(domain, request, number, part.rule.path)
+                parts.append(_Counted(number, hits, amount, self._far(part)))
+        decisions = self._metrics.decisions
+        ok, over = decisions.of(name, "ok"), decisions.of(name, "over_limit")
+        counts = Counts(ok, over, tuple(parts), refunded)
+        if len(self._shared) < MAX_SHARED:
+            self._shared.setdefault(counts, counts)
+        return self._shared.get(counts, counts)
+
+    def _hits(self, domain: Domain, request: Request, number: int, rule: str) -> Hits:
+        descriptor, hits = request.descriptors[number], self._metrics.rule_hits
+        if descriptor.override is not None:
+            path: Path = (domain.name, OVERRIDE)
+        elif not rule:
+            # Stored limits: the keys are those of a mapping, which the operator chose.
+            path = (domain.name, *(key for key, _ in descriptor.entries))
+        else:
+            # Other rules may have come into use while the limits of an entity were read.
+            path, shows = self._known.get((domain.name, rule), _Known((domain.name,), False))
+            if shows:
+                return hits.of((domain.name, *domain.shown_keys(descriptor.entries)), path)
+        return hits.of(path, path)
+
+    def _far(self, part: Part) -> int:
+        """What is left of the only limit of a descriptor at most once it is near.
+
+        With several limits only the decision tells which of them it is about.
+        """
+        limits = [limit for leg in part.legs for limit in leg.limits]
+        return max(1, self._near_from(limits[0])) if len(limits) == 1 else UINT32_MAX + 1
+
+    def _near_from(self, limit: Limit) -> int:
+        """A hit is near the limit if it leaves less than this."""
+        burst = limit.burst // MILLI
+        # To six digits, so that 0.57 of 100 is 57.
+        return burst - int(round(burst * self._near_limit_ratio, 6))
+
+    def count(self, counts: Counts, decision: Decision) -> None:
+        """Count a decision, and each descriptor's part of it."""
+        statuses, is_far = decision.statuses, True
+        for part in counts.parts:
+            part.hits.total_hits += part.amount
+            status = statuses[part.number]
+            if status.remaining < part.far:
+                is_far = False
+                self._count_near(part.hits, part.amount, status)
+        if is_far or not decision.over:
+            counts.ok.value += 1
+        else:
+            counts.over.value += 1
+        if not is_far and decision.shadowed:
+            self._metrics.global_shadow_mode.value += 1
+        if counts.refunded:
+            self._metrics.refunds.value += counts.refunded
+
+    def _count_near(self, hits: Hits, amount: int, status: Status) -> None:
+        """What is denied is denied whole: no part of it counts as near the limit."""
+        if status.over or status.shadowed:
+            hits.over_limit += amount
+            if status.shadowed:
+                hits.shadow_mode += amount
+        elif status.limit is not None and status.remaining < UINT32_MAX:
+            near = self._near_from(status.limit) - status.remaining
+            hits.near_limit += min(amount, max(near, 0))

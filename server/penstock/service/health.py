@@ -1,0 +1,64 @@
+"""Whether to send requests here: what health checks and probes are told."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from penstock.errors import StoreError
+
+GOOD_S: Final = 1.0
+"""How long a look at the store is good, so that many probes are no load."""
+
+LOOK_S: Final = 0.8
+"""For a look: probes wait a second, and the reason should reach them."""
+
+
+class Health:
+    def __init__(
+        self,
+        has_rules: Callable[[], bool],
+        *,
+        needs_rules: bool = True,
+        look: Callable[[], Awaitable[None]] | None = None,
+        timer_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`look` reads something from the store, if readiness depends on that."""
+        self._has_rules = has_rules
+        self._needs_rules = needs_rules
+        self._look = look
+        self._timer_s = timer_s
+        self._looked_s = float("-inf")
+        self._seen = ""
+        self._looking = asyncio.Lock()
+        self.is_draining = False
+
+    def is_healthy(self) -> bool:
+        """Whether requests should come here. It does not depend on the store."""
+        return not self.is_draining and (self._has_rules() or not self._needs_rules)
+
+    async def why_not_ready(self) -> str:
+        """What is in the way of answering requests; empty if nothing is."""
+        if self.is_draining:
+            return "draining"
+        if not self._has_rules():
+            return "no rules are loaded"
+        return "" if self._look is None else await self._why_no_store(self._look)
+
+    async def _why_no_store(self, look: Callable[[], Awaitable[None]]) -> str:
+        async with self._looking:
+            if self._timer_s() - self._looked_s >= GOOD_S:
+                self._seen = await _try(look)
+                self._looked_s = self._timer_s()
+        return self._seen
+
+
+async def _try(look: Callable[[], Awaitable[None]]) -> str:
+    try:
+        async with asyncio.timeout(LOOK_S):
+            await look()
+    except TimeoutError:
+        return "the store does not answer"
+    except StoreError as exc:
+        return f"the store can't be read: {exc}"
+    return ""

@@ -1,0 +1,77 @@
+"""One call to DynamoDB: bounded in time, counted, and not made while DynamoDB is gone."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from penstock.store.dynamodb.circuit import Circuit
+from penstock.store.dynamodb.errors import Failure, Fault, explain
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.tracing import Span
+
+LOG: Final = logging.getLogger(__name__)
+
+Parameters = Mapping[str, Any]
+
+ANSWERS: Final = {Fault.CONDITION, Fault.CANCELLED, Fault.CONFLICT}
+"""What DynamoDB says of a write that it understood: no failures of the store."""
+
+READS: Final = {"batch_get_item", "query"}
+
+
+class Connection:
+    def __init__(
+        self, client: Any, timer_s: Callable[[], float], call_s: float, metrics: Metrics
+    ) -> None:
+        self._client = client
+        self._timer_s = timer_s
+        self._call_s = call_s
+        self._metrics = metrics
+        self._circuit = Circuit()
+
+    async def call(self, operation: str, parameters: Parameters, span: Span) -> Any:
+        """The answer, or the Failure."""
+        if not self._circuit.admits(self._timer_s()):
+            self._metrics.store_errors.of("not_asked").add()
+            return Failure(Fault.UNREACHABLE, "DynamoDB fails; not asked again for a moment", {})
+        start_s = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._call_s):
+                answer = await getattr(self._client, operation)(
+                    **parameters, ReturnConsumedCapacity="TOTAL"
+                )
+        except Exception as exc:  # noqa: BLE001 - whatever it is, `explain` tells what it means
+            failure = explain(exc)
+            if failure.fault not in ANSWERS:
+                LOG.debug("%s failed: %s", operation, failure.message)
+            return self._failed(failure)
+        finally:
+            seconds = self._metrics.store_call_seconds.of(operation)
+            seconds.observe(time.perf_counter() - start_s)
+        self._succeeded()
+        self._count_capacity(operation, answer, span)
+        return answer
+
+    def _failed(self, failure: Failure) -> Failure:
+        if failure.fault not in ANSWERS:
+            self._metrics.store_errors.of(failure.fault.value).add()
+        if failure.fault in {Fault.UNREACHABLE, Fault.UNKNOWN}:
+            self._circuit.failed(self._timer_s())
+            self._metrics.circuit_open.value = self._circuit.is_open
+        else:
+            self._succeeded()
+        return failure
+
+    def _succeeded(self) -> None:
+        self._circuit.succeeded()
+        self._metrics.circuit_open.value = False
+
+    def _count_capacity(self, operation: str, answer: Mapping[str, Any], span: Span) -> None:
+        """A call on one item has one figure, and one on several has a list of them."""
+        consumed = answer.get("ConsumedCapacity", ())
+        tables = [consumed] if isinstance(consumed, dict) else consumed
+        units = sum(table["CapacityUnits"] for table in tables)
+        self._metrics.capacity.of("read" if operation in READS else "write").add(units)
+        span.note("penstock.consumed_capacity", units)

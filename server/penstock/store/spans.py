@@ -1,0 +1,30 @@
+"""What spans of stores tell of items."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.core.limits import Limit
+from penstock.core.take import Key
+from penstock.telemetry.tracing import Span
+
+MOST: Final = 16
+"""Names in a list: a group of callers may have thousands."""
+
+
+def describe_items(span: Span, keys: Sequence[Key], limits: Sequence[Limit]) -> None:
+    """Tell whose items they are: the first, with its limits, to search for, and all in a list."""
+    span.note("penstock.items", len(keys))
+    if keys:
+        span.note("penstock.entity", keys[0].entity)
+        span.note("penstock.resource", keys[0].resource)
+    if len(keys) > 1:
+        span.note("penstock.entities", [key.entity for key in keys[:MOST]])
+        span.note("penstock.resources", [key.resource for key in keys[:MOST]])
+    if limits:
+        span.note("penstock.limits", [limit_text(limit) for limit in limits[:MOST]])
+
+
+def limit_text(limit: Limit) -> str:
+    """As people write it: `rpm=100/60000ms`. Those of rules mostly have no name."""
+    text = f"{limit.requests_per_unit}/{limit.period_ms}ms"
+    return f"{limit.name}={text}" if limit.name else text

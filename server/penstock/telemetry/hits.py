@@ -1,0 +1,105 @@
+"""What the reference server counts for each rule: hits, and how near to the limit they came.
+
+A rule is known by its path: the domain, then `key_value` or `key` for each level. Values of clients
+stand in it only where a rule says so (`detailed_metric`, `value_to_metric`), and up to a bound.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Final
+
+from penstock.telemetry.instruments import MAX_SERIES, OTHER, Labels, Value, clean_part
+
+Path = tuple[str, ...]
+
+MAX_DETAILED: Final = 1_000
+MAX_DETAILED_LENGTH: Final = 1_000
+"""Paths that hold a client's values, and their characters. Those that come later, or are longer,
+are counted for their rule alone."""
+
+TEXTS: Final = {
+    "total_hits": "Hits that a rule was asked for.",
+    "over_limit": "Hits that did not fit, and were denied unless in shadow mode.",
+    "near_limit": "Hits that passed beyond NEAR_LIMIT_RATIO of the limit.",
+    "within_limit": "Hits that passed.",
+    "shadow_mode": "Hits that did not fit, and passed because the rule is in shadow mode.",
+}
+
+# The reference server's own cleaning: in its names a dot begins the next level.
+_SIGNS: Final = str.maketrans(":|", "__")
+_IPV4: Final = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
+
+
+class Hits:
+    __slots__ = ("labels", "name", "near_limit", "over_limit", "shadow_mode", "total_hits")
+
+    def __init__(self, path: Path) -> None:
+        shown = tuple(map(_shown, path))
+        self.labels: Labels = (*shown, "", "")[:3]
+        self.name = f"ratelimit.service.rate_limit.{'.'.join(map(clean_part, shown))}"
+        self.total_hits = 0
+        self.over_limit = 0
+        self.near_limit = 0
+        self.shadow_mode = 0
+
+    @property
+    def within_limit(self) -> int:
+        return self.total_hits - self.over_limit
+
+
+class RuleHits:
+    """The hits of every rule, for as long as the server runs: counters outlive a reload."""
+
+    def __init__(self) -> None:
+        self._hits: dict[Path, Hits] = {}
+        self._detailed = 0
+
+    def of(self, path: Path, plain: Path) -> Hits:
+        """The hits of a path. `plain` is the same without the values of clients."""
+        found = self._hits.get(path)
+        if found is not None:
+            return found
+        if path != plain:
+            if self._detailed >= MAX_DETAILED or sum(map(len, path)) > MAX_DETAILED_LENGTH:
+                return self.of(plain, plain)
+            self._detailed += 1
+        elif len(self._hits) - self._detailed >= MAX_SERIES:
+            path = (OTHER,)
+        return self._hits.setdefault(path, Hits(path))
+
+    def families(self) -> "Iterator[HitsFamily]":
+        """The counts, by the first two levels for Prometheus, as in the reference server."""
+        alike: dict[Labels, list[Hits]] = {}
+        for hits in self._hits.values():
+            alike.setdefault(hits.labels, []).append(hits)
+        for field in TEXTS:
+            yield HitsFamily(field, alike)
+
+
+class HitsFamily:
+    """One of the counts of all rules, as a family of metrics."""
+
+    kind: Final = "counter"
+    labels: Final = ("domain", "key1", "key2")
+
+    def __init__(self, field: str, alike: Mapping[Labels, Iterable[Hits]]) -> None:
+        self.name = f"ratelimit_service_rate_limit_{field}"
+        self.text = TEXTS[field]
+        self._field = field
+        self._alike = alike
+
+    def series(self) -> Iterator[tuple[Labels, Value]]:
+        get = attrgetter(self._field)
+        for labels, alike in self._alike.items():
+            yield labels, Value(sum(map(get, alike)))
+
+    def statsd_series(self) -> Iterator[tuple[str, Value]]:
+        get = attrgetter(self._field)
+        for alike in self._alike.values():
+            for hits in alike:
+                yield f"{hits.name}.{self._field}", Value(get(hits))
+
+
+def _shown(part: str) -> str:
+    return _IPV4.sub(lambda found: found[0].replace(".", "_"), part.translate(_SIGNS))

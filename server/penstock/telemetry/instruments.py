@@ -1,0 +1,108 @@
+"""What metrics are made of: values and distributions, in families told apart by labels.
+
+The laws of this file: labels are names that the operator or this code chose, never a client's; the
+number of series has a bound all the same; and all of it belongs to one thread, the event loop's.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Generic, Literal, TypeVar
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[str, ...]
+
+MAX_SERIES: Final = 10_000
+"""In one family. Prometheus is well with that, and it is some 2 MB here."""
+
+OTHER: Final = "other"
+"""Stands for all labels that came after the bound was reached."""
+
+
+class Value:
+    """A counter, or a gauge."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float = 0) -> None:
+        self.value = value
+
+    def add(self, amount: float = 1) -> None:
+        self.value += amount
+
+
+class Distribution:
+    """How many values were at most each of some bounds, and their sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+Series = Value | Distribution
+V = TypeVar("V", bound=Series)
+
+
+class Family(Generic[V]):
+    """A metric: its series by their labels' values."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        kind: Kind,
+        labels: Labels,
+        make: Callable[[], V],
+        statsd: str = "",
+    ) -> None:
+        """`statsd` is its name there; `{0}` is the first label's value."""
+        self.name = name
+        self.text = text
+        self.kind = kind
+        self.labels = labels
+        self._make = make
+        self._statsd = statsd or _statsd_name(name, len(labels))
+        self._series: dict[Labels, V] = {}
+
+    def of(self, *values: str) -> V:
+        """The series of these labels, made if there is none."""
+        found = self._series.get(values)
+        if found is None:
+            if len(self._series) >= MAX_SERIES:
+                values = (OTHER,) * len(values)
+            found = self._series.setdefault(values, self._make())
+        return found
+
+    def clear(self) -> None:
+        """Forget all series, as for gauges of what is no more."""
+        self._series.clear()
+
+    def series(self) -> Iterator[tuple[Labels, V]]:
+        yield from self._series.items()
+
+    def statsd_series(self) -> Iterator[tuple[str, V]]:
+        """The same by their names for StatsD."""
+        for values, series in self._series.items():
+            # An empty label, as of a limit without a name, stands last.
+            yield self._statsd.format(*map(clean_part, values)).rstrip("."), series
+
+
+def clean_part(text: str) -> str:
+    """A part of a name for StatsD, where these signs have a meaning."""
+    return _UNCLEAN.sub("_", text)
+
+
+_UNCLEAN: Final = re.compile(r"[:|@#\s\x00-\x1f\x7f]")
+
+
+def _statsd_name(name: str, labels: int) -> str:
+    """`penstock_store_writes_total` with two labels is `penstock.store_writes.{0}.{1}`."""
+    parts = [name.removesuffix("_total").replace("_", ".", 1)]
+    return ".".join([*parts, *(f"{{{i}}}" for i in range(labels))])

@@ -1,0 +1,123 @@
+"""Sends metrics to StatsD over TCP, by the reference server's names."""
+
+import asyncio
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.telemetry.instruments import Distribution, clean_part
+from penstock.telemetry.metrics import AnyFamily, Metrics
+
+LOG: Final = logging.getLogger(__name__)
+
+SEND_S: Final = 5.0
+"""For a connection, and for all that is sent in one go."""
+
+Tags = Iterable[tuple[str, str]]
+
+Counted = tuple[str, str]
+"""A name, and what was observed so often, in milliseconds; empty for a counter."""
+
+
+class Changes:
+    """What changed since the last time, as lines for StatsD."""
+
+    def __init__(self, tags: Tags = ()) -> None:
+        self._suffix = "".join(
+            f".__{clean_part(name)}={clean_part(value).replace('.', '_')}"
+            for name, value in sorted(tags)
+        )
+        self._sent: dict[Counted, float] = {}
+        self._unsent: dict[Counted, float] = {}
+
+    def lines(self, families: Iterable[AnyFamily]) -> list[str]:
+        """The lines to send. Until `sent` is called, the same changes come again."""
+        gauges: dict[str, float] = {}
+        # Names that are the same once they are clean add up.
+        counts: defaultdict[Counted, float] = defaultdict(int)
+        for family in families:
+            # A timer is in milliseconds, whatever a distribution of sizes is.
+            unit = 1000 if family.name.endswith("_seconds") else 1
+            for name, series in family.statsd_series():
+                if isinstance(series, Distribution):
+                    for bound, times in _by_bound(series):
+                        counts[name, _number(unit * bound)] += times
+                elif family.kind == "gauge":
+                    gauges[name] = series.value
+                else:
+                    counts[name, ""] += series.value
+        self._unsent = counts
+        lines = [f"{name}{self._suffix}:{_number(value)}|g" for name, value in gauges.items()]
+        for counted, count in counts.items():
+            if more := count - self._sent.get(counted, 0):
+                lines.append(self._line(*counted, more))
+        return lines
+
+    def sent(self) -> None:
+        self._sent = self._unsent
+
+    def _line(self, name: str, value: str, more: float) -> str:
+        if not value:
+            return f"{name}{self._suffix}:{_number(more)}|c"
+        return f"{name}{self._suffix}:{value}|ms|@{_rate(more)}"
+
+
+def _by_bound(series: Distribution) -> Iterable[tuple[float, int]]:
+    """How many values came under each bound; those beyond the last count as that."""
+    return zip([*series.bounds, series.bounds[-1]], series.counts, strict=True)
+
+
+def _number(value: float) -> str:
+    """Without an exponent, which not every StatsD reads."""
+    return str(int(value)) if value == int(value) else f"{value:.6f}".rstrip("0")
+
+
+def _rate(count: float) -> str:
+    """One in so many, rounded down: who reads it may cut off what is after the point."""
+    digits = 9 + len(str(int(count)))
+    return f"{math.floor(10**digits / count) / 10**digits:.{digits}f}"
+
+
+class Sender:
+    def __init__(self, metrics: Metrics, host: str, port: int, tags: Tags = ()) -> None:
+        self._metrics = metrics
+        self._host, self._port = host, port
+        self._changes = Changes(tags)
+        self._is_away = False
+
+    async def run(self, interval_s: float) -> None:
+        """Send again and again."""
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.send()
+
+    async def send(self) -> None:
+        """Send what changed. While StatsD is away, changes add up."""
+        lines = self._changes.lines(self._metrics.families())
+        try:
+            async with asyncio.timeout(SEND_S):
+                await _send(self._host, self._port, "".join(f"{line}\n" for line in lines))
+        except (OSError, UnicodeError) as exc:  # TimeoutError is one; names may be no names
+            if not self._is_away:
+                why = str(exc) or "no answer in time"
+                LOG.warning("no StatsD at %s:%s, trying again: %s", self._host, self._port, why)
+            self._is_away = True
+            return
+        self._changes.sent()
+        if self._is_away:
+            LOG.info("StatsD at %s:%s is back", self._host, self._port)
+        self._is_away = False
+
+
+async def _send(host: str, port: int, text: str) -> None:
+    """A connection each time: it is every ten seconds, and one that is gone would not show."""
+    _, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(text.encode())
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        writer.transport.abort()

@@ -1,0 +1,136 @@
+"""The HTTP ports: health, decisions in JSON, metrics, and what an operator wants to see."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from penstock.errors import RequestError
+from penstock.transport.codec import answer_to_json, json_to_request
+from penstock.transport.http_connection import Connections
+from penstock.transport.http_listen import listen
+from penstock.transport.http_site import ANSWER_S, Page, Reply, Site
+from penstock.transport.rls import RateLimitService
+
+GRACE_S: Final = 1.0
+"""For answers under way when the server stops. aiohttp waits so long twice."""
+
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+STATUSES: Final = {"OK": 200, "OVER_LIMIT": 429}
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What the pages show, asked for each time."""
+
+    is_healthy: Callable[[], bool]
+    why_not_ready: Callable[[], Awaitable[str]]
+    """Empty if it is ready."""
+    metrics: Callable[[], str]
+    """In the text format of Prometheus."""
+    stats: Callable[[], str]
+    """Lines of `name: value`."""
+    rules: Callable[[], str]
+    """Lines, one for each rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPort:
+    """Where to listen: a host, or `::` for all of IPv4 and IPv6, as is none; and whose flag."""
+
+    host: str
+    port: int
+    flag: str
+
+
+class HttpServer:
+    def __init__(
+        self,
+        service: RateLimitService,
+        pages: Pages,
+        main: HttpPort,
+        debug: HttpPort,
+        prometheus: tuple[HttpPort, str] | None = None,
+    ) -> None:
+        self._service = service
+        self._pages = pages
+        metrics = Page(self._metrics, "metrics for Prometheus")
+        self._debug = {
+            "/": Page(self._index, "this list"),
+            "/rlconfig": Page(self._rules, "the rules in force"),
+            "/stats": Page(self._stats, "counters and gauges"),
+        }
+        site = Site(
+            {
+                "/healthcheck": Page(self._healthcheck, "whether to keep this process"),
+                "/ready": Page(self._ready, "whether to send requests"),
+                "/json": Page(self._json, "decide a RateLimitRequest", is_posted=True),
+                "/metrics": metrics,
+            }
+        )
+        self._sites = [(main, site), (debug, Site(self._debug))]
+        if prometheus is not None:
+            port, path = prometheus
+            self._sites.append((port, Site({f"/{path.lstrip('/')}": metrics})))
+        self._running: list[tuple[web.ServerRunner, Connections]] = []
+
+    async def start(self) -> tuple[str, ...]:
+        """Listen on every port, or none; returns the addresses. ConfigError if it can't be done."""
+        opened: list[tuple[socket.socket, str]] = []
+        try:
+            for port, _ in self._sites:
+                opened.append(await listen(port.host, port.port, port.flag))
+            for (listening, _), (_, site) in zip(opened, self._sites, strict=True):
+                connections = Connections(site.handle)
+                runner = web.ServerRunner(connections, shutdown_timeout=GRACE_S)
+                await runner.setup()
+                self._running.append((runner, connections))
+                await web.SockSite(runner, listening).start()
+        except BaseException:
+            await self.stop()
+            for listening, _ in opened:
+                listening.close()
+            raise
+        return tuple(address for _, address in opened)
+
+    async def stop(self) -> None:
+        """Take no more requests, and give those under way a moment to finish."""
+        running, self._running = self._running, []
+        await asyncio.gather(*[runner.cleanup() for runner, _ in running])
+        for _, connections in running:
+            connections.abort()
+        # Connections are closed by the next turn of the loop.
+        await asyncio.sleep(0)
+
+    async def _healthcheck(self, _: bytes) -> Reply:
+        return Reply(200, "OK") if self._pages.is_healthy() else Reply(500, "not healthy\n")
+
+    async def _ready(self, _: bytes) -> Reply:
+        reason = await self._pages.why_not_ready()
+        return Reply(503, f"{reason}\n") if reason else Reply(200, "ready")
+
+    async def _json(self, body: bytes) -> Reply:
+        try:
+            request = json_to_request(body)
+            answer = await self._service.should_rate_limit(request, ANSWER_S, method="json")
+        except RequestError as exc:
+            return Reply(400, f"{exc}\n")
+        code, text = answer_to_json(answer)
+        return Reply(STATUSES.get(code, 500), text, "application/json")
+
+    async def _metrics(self, _: bytes) -> Reply:
+        return Reply(200, self._pages.metrics(), PROMETHEUS)
+
+    async def _index(self, _: bytes) -> Reply:
+        lines = [f"{path}: {page.help}\n" for path, page in self._debug.items()]
+        return Reply(200, "".join(lines))
+
+    async def _rules(self, _: bytes) -> Reply:
+        return Reply(200, self._pages.rules())
+
+    async def _stats(self, _: bytes) -> Reply:
+        return Reply(200, self._pages.stats())

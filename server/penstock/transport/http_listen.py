@@ -1,0 +1,55 @@
+"""Sockets that listen for HTTP, on IPv4, IPv6 or both."""
+
+import asyncio
+import errno
+import socket
+from typing import Any, Final
+
+from penstock.errors import ConfigError
+
+ANY: Final = ("", "::")
+"""All of IPv4 and IPv6: Go, and so the reference server, takes no host for that, too."""
+
+ELSEWHERE: Final = "not an address of this machine"
+
+REASONS: Final = {
+    errno.EADDRINUSE: "already taken",
+    errno.EADDRNOTAVAIL: ELSEWHERE,
+    errno.EACCES: "not allowed to this user",
+}
+
+
+async def listen(host: str, port: int, flag: str) -> tuple[socket.socket, str]:
+    """Open a socket; returns its address, too. ConfigError, naming the flag, if it can't be."""
+    try:
+        family, address = await _resolve(host, port)
+        both = family is socket.AF_INET6 and address[0] == "::"
+        # A second server on the port must fail: there is no SO_REUSEPORT.
+        listening = socket.create_server(address, family=family, dualstack_ipv6=both)
+    except (OSError, UnicodeError) as exc:
+        place, reason = _write(host or "::", port), _reason(exc)
+        raise ConfigError(
+            f"cannot listen on {place}: {reason}; choose another with {flag}"
+        ) from exc
+    name, real_port = listening.getsockname()[:2]
+    return listening, _write(name if host in ANY else host, real_port)
+
+
+async def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Find one address: of a name that has several, an IPv4 one, as the reference server does."""
+    if host in ANY:
+        host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - it was asked for
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = min(found, key=lambda one: one[0] is not socket.AF_INET)
+    return family, address
+
+
+def _reason(exc: OSError | UnicodeError) -> str:
+    if isinstance(exc, UnicodeError | socket.gaierror):
+        return ELSEWHERE
+    return REASONS.get(exc.errno or 0) or exc.strerror or type(exc).__name__
+
+
+def _write(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,134 @@
+"""The pages of one HTTP port: which there are, and what a client is told when something fails."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+
+from penstock.errors import StoreError
+
+LOG: Final = logging.getLogger(__name__)
+
+MAX_BODY: Final = 65_536
+"""Bytes of a request. The longest that make sense have a few thousand."""
+
+BODY_S: Final = 10.0
+"""For a request to arrive, once its headers have."""
+
+ANSWER_S: Final = 5.0
+"""For an answer to be made. Who asks for health or metrics does not wait longer."""
+
+LEAST_GZIP: Final = 1_024
+"""Bytes from which compressing is worth it: shorter answers fit into one packet."""
+
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Reply(NamedTuple):
+    status: int
+    text: str
+    content_type: str = TEXT
+
+
+FAULT: Final = Reply(500, "a fault of this server; its log has more\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`answer` gets what was posted, or nothing."""
+
+    answer: Callable[[bytes], Awaitable[Reply]]
+    help: str
+    is_posted: bool = False
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("POST",) if self.is_posted else ("GET", "HEAD")
+
+
+class Site:
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self._pages = pages
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        page = self._pages.get(request.path)
+        if page is None:
+            return respond(Reply(404, f"no such page, there is {', '.join(self._pages)}\n"))
+        if request.method not in page.methods:
+            allowed = ", ".join(page.methods)
+            response = respond(Reply(405, f"{request.path} takes {allowed}\n"))
+            response.headers["Allow"] = allowed
+            return response
+        body = await _read_body(request) if page.is_posted else b""
+        if isinstance(body, Reply):
+            response = respond(body)
+            # What is left of the body is not to be taken for the next request.
+            response.force_close()
+            return response
+        reply = await _answer(request.path, page, body)
+        return respond(reply, request.headers.get("Accept-Encoding", ""))
+
+
+async def _answer(path: str, page: Page, body: bytes) -> Reply:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await page.answer(body)
+    except StoreError as exc:
+        LOG.warning("answering 503 on %s: %s", path, exc)
+        return Reply(503, f"{exc}\n")
+    except TimeoutError:
+        LOG.warning("answering 503 on %s: no answer in %s s", path, ANSWER_S)
+        return Reply(503, f"no answer in {ANSWER_S} s\n")
+    except Exception:
+        LOG.exception("answering 500 on %s: a fault of this server", path)
+        return FAULT
+
+
+async def _read_body(request: web.BaseRequest) -> bytes | Reply:
+    """Read what was posted, or say why not."""
+    too_long = Reply(413, f"more than {MAX_BODY} bytes\n")
+    if (request.content_length or 0) > MAX_BODY:
+        return too_long
+    body = bytearray()
+    try:
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    return too_long
+    except TimeoutError:
+        return Reply(408, f"the request did not arrive in {BODY_S} s\n")
+    except (ConnectionError, HttpProcessingError, web.RequestPayloadError):
+        return Reply(400, "the request broke off, or is not framed as HTTP wants it\n")
+    return bytes(body)
+
+
+def respond(reply: Reply, accept_encoding: str = "") -> web.Response:
+    # Half of a surrogate pair, which YAML can name, has no UTF-8.
+    body = reply.text.encode(errors="backslashreplace")
+    headers = {
+        "Content-Type": reply.content_type,
+        "Server": "penstock",
+        "X-Content-Type-Options": "nosniff",
+    }
+    response = web.Response(status=reply.status, body=body, headers=headers)
+    if len(body) >= LEAST_GZIP:
+        response.headers["Vary"] = "Accept-Encoding"
+        if _takes_gzip(accept_encoding):
+            response.enable_compression(web.ContentCoding.gzip)
+    return response
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    """By RFC 9110, section 12.5.3: a weight of 0 is a no."""
+    weights = {}
+    for part in accept_encoding.lower().split(","):
+        coding, _, weight = part.replace(" ", "").partition(";q=")
+        weights[coding] = weight.strip("0.") != "" or weight == ""
+    return weights.get("gzip", weights.get("*", False))

@@ -1,0 +1,119 @@
+"""TLS for the gRPC port, with files that are followed while they change.
+
+The law of this file: files that can't be used change nothing but the log. New connections use what
+is there now; those that are open go on as they began.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from penstock.errors import ConfigError
+from penstock.transport.pem import check_certificates, check_pair, is_expired, read_pem
+
+LOG: Final = logging.getLogger(__name__)
+
+USE: Final = "GRPC_SERVER_USE_TLS"
+CERT: Final = "GRPC_SERVER_TLS_CERT"
+KEY: Final = "GRPC_SERVER_TLS_KEY"
+CLIENT_CA: Final = "GRPC_CLIENT_TLS_CACERT"
+CLIENT_SAN: Final = "GRPC_CLIENT_TLS_SAN"
+
+Fingerprint = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files to serve by. With a CA, clients need a certificate of it; with a name, that too."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+    client_san: str = ""
+
+
+def choose_tls(
+    *, use: bool, cert: str, key: str, client_ca: str = "", client_san: str = ""
+) -> Tls | None:
+    """What the settings ask for; ConfigError if they don't go together.
+
+    Whoever names clients to let in must not find the port open to all.
+    """
+    if not use:
+        for setting, value in ((CLIENT_CA, client_ca), (CLIENT_SAN, client_san)):
+            if value:
+                raise ConfigError(f"{setting} needs TLS: set {USE}=true, or unset it")
+        return None
+    for setting, value in ((CERT, cert), (KEY, key)):
+        if not value:
+            raise ConfigError(f"{USE} needs a certificate and its key: set {setting} to a PEM file")
+    if client_san and not client_ca:
+        raise ConfigError(f"{CLIENT_SAN} needs a CA to trust: set {CLIENT_CA} to a PEM file")
+    return Tls(Path(cert), Path(key), Path(client_ca) if client_ca else None, client_san)
+
+
+def server_credentials(tls: Tls) -> grpc.ServerCredentials:
+    """Credentials that follow the files; ConfigError if these can't be used now."""
+    followed = _Followed(tls)
+    return grpc.dynamic_ssl_server_credentials(
+        followed.first,
+        followed.fetch,  # type: ignore[arg-type]  # None is fine: nothing new
+        require_client_authentication=tls.client_ca is not None,
+    )
+
+
+class _Followed:
+    """What the next handshake is to use."""
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._seen = self._fingerprint()
+        self.first = self._read(may_be_expired=True)
+
+    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """What is new. gRPC asks before each handshake, from several threads, one at a time."""
+        now = self._fingerprint()
+        if now == self._seen:
+            return None
+        try:
+            fresh = self._read(may_be_expired=False)
+        except ConfigError as exc:
+            # A swap between two reads mixes old with new: then the next handshake looks again.
+            if now == self._fingerprint():
+                self._seen = now
+                LOG.error("TLS files changed but can't be used, the last good ones stay: %s", exc)
+            return None
+        self._seen = now
+        LOG.info("TLS files changed: new connections use %s as it is now", self._tls.cert)
+        return fresh
+
+    def _fingerprint(self) -> Fingerprint:
+        """Something that differs when a file was changed, removed or swapped, behind links too."""
+        found = []
+        for path in (self._tls.cert, self._tls.key, self._tls.client_ca):
+            try:
+                now = path.stat() if path else None
+            except (OSError, ValueError):
+                now = None
+            found.append((now.st_ino, now.st_mtime_ns, now.st_size) if now else (0, 0, 0))
+        return tuple(found)
+
+    def _read(self, *, may_be_expired: bool) -> grpc.ServerCertificateConfiguration:
+        cert, key = read_pem(CERT, self._tls.cert), read_pem(KEY, self._tls.key)
+        pair = check_pair(cert, key)
+        if is_expired(pair, cert):
+            text = f"{cert.where}: the certificate has expired"
+            if not may_be_expired:
+                raise ConfigError(text)
+            # Not every client looks, and a new one may be on its way.
+            LOG.error("%s: clients that verify it will not connect", text)
+        ca = None
+        if self._tls.client_ca is not None:
+            ca = read_pem(CLIENT_CA, self._tls.client_ca)
+            check_certificates(ca)
+        return grpc.ssl_server_certificate_configuration(
+            [(key.data, cert.data)], root_certificates=ca.data if ca else None
+        )

@@ -1,0 +1,121 @@
+"""Metrics as text, read back by an independent reader."""
+
+import math
+from bisect import bisect_left
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from penstock.telemetry.exposition import prometheus_text, stats_text
+from penstock.telemetry.hits import RuleHits
+from penstock.telemetry.instruments import Distribution, Family, Value
+from penstock.telemetry.metrics import SECONDS, SIZES, Metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.metrics import read, read_text, sample
+
+NASTY = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    st.text(st.sampled_from('\\"\n{},= #\r\t\u2028é'), max_size=8),
+)
+
+
+@given(st.dictionaries(st.tuples(NASTY, NASTY), st.integers(0, 2**53), max_size=5))
+def test_no_value_of_a_label_breaks_the_text(values: dict[tuple[str, str], int]) -> None:
+    """Quotes, backslashes, line ends: a reader gets what was counted, for whom it was counted."""
+    family = Family("x_total", "x", "counter", ("a", "b"), Value)
+    for labels, value in values.items():
+        family.of(*labels).add(value)
+    expected = {
+        sample("x_total", **{name: v for name, v in zip("ab", labels, strict=True) if v}): value
+        for labels, value in values.items()
+    }
+    assert read([family]) == expected
+
+
+@given(st.lists(NASTY, min_size=1, max_size=3))
+def test_no_value_of_a_client_breaks_the_text(shown: list[str]) -> None:
+    """Where a rule shows values, they are anything."""
+    hits = RuleHits()
+    path = ("d", *(f"k_{value}" for value in shown))
+    hits.of(path, ("d", "k")).total_hits += 3
+    found = read(list(hits.families()))
+    assert sorted(found.values()) == [0, 0, 0, 3, 3]
+    assert all(("domain", "d") in key.labels for key in found)
+
+
+@given(
+    st.lists(st.floats(0, 5), max_size=50),
+    st.sampled_from([SECONDS, SIZES, (1.0,)]),
+)
+def test_a_histogram_adds_up(values: list[float], bounds: tuple[float, ...]) -> None:
+    """Cumulative, with the count of the last bucket, and the sum."""
+    family = Family("x_seconds", "x", "histogram", ("a",), partial(Distribution, bounds))
+    for value in values:
+        family.of("y").observe(value)
+    family.of("y")
+    found = read([family])
+    counts = {
+        float(dict(key.labels)["le"]): value
+        for key, value in found.items()
+        if key.name == "x_seconds_bucket"
+    }
+    assert list(counts) == [*bounds, math.inf]
+    assert counts == {
+        bound: bisect_left([value > bound for value in sorted(values)], True)
+        for bound in [*bounds, math.inf]
+    }
+    assert found[sample("x_seconds_count", a="y")] == len(values)
+    assert found[sample("x_seconds_sum", a="y")] == pytest.approx(sum(values))
+
+
+@pytest.mark.parametrize(
+    "value", [0, 1, True, 0.5, 2**53, 12_345_678, 1e-9, 1 / 3, 1_794_792_780.123, 1e21]
+)
+def test_a_number_is_read_as_it_is(value: float) -> None:
+    """Large, small, or a claim."""
+    gauge = Family("x", "x", "gauge", (), Value)
+    gauge.of().value = value
+    assert read([gauge]) == {sample("x"): float(value)}
+
+
+def test_every_metric_has_its_type_and_text() -> None:
+    """A reader learns them, though the reference server's counters don't end in `_total`."""
+    metrics = Metrics()
+    expected = {family.name: family for family in metrics.families()}
+    text = prometheus_text(metrics.families())
+    assert text.endswith("\n")
+    types = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
+    assert types == {name: family.kind for name, family in expected.items()}
+    documented = {
+        family.name: family.documentation for family in text_string_to_metric_families(text)
+    }
+    for name, family in expected.items():
+        name = name.removesuffix("_total") if name.removesuffix("_total") in documented else name
+        assert documented[name] == family.text
+
+
+def test_the_debug_page_has_a_line_for_each_value() -> None:
+    """By the names for StatsD, in order."""
+    metrics = Metrics()
+    metrics.rule_hits.of(("d", "k_v"), ("d", "k_v")).total_hits += 7
+    metrics.response_seconds.of("json").observe(0.25)
+    metrics.response_seconds.of("json").observe(0.5)
+    lines = stats_text(metrics.families()).splitlines()
+    assert lines == sorted(lines)
+    assert {
+        "ratelimit.service.rate_limit.d.k_v.total_hits: 7",
+        "ratelimit.service.rate_limit.d.k_v.over_limit: 0",
+        "ratelimit_server.json.total_requests: 2",
+        "ratelimit_server.json.response_time.count: 2",
+        "ratelimit_server.json.response_time.sum: 0.75",
+        "ratelimit.service.config_load_success: 0",
+        "process.open_fds: 0",
+    } <= set(lines)
+
+
+def test_a_line_twice_would_be_found() -> None:
+    """The reader of these tests is strict."""
+    with pytest.raises(AssertionError, match="twice"):
+        read_text('x{a="1"} 1\nx{a="1"} 2\n')

@@ -1,0 +1,154 @@
+"""Clients are let in by the names of their certificates."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+from penstock.transport.client_names import Names
+
+from tests.support.certificates import Authority, Issued
+from tests.unit.transport.tls_server import NAME, ask, channel, serve, write
+
+SERVING = HealthCheckResponse.SERVING
+SPIFFE = "spiffe://cluster.local/ns/gateway/sa/envoy"
+
+
+@pytest.fixture(scope="module")
+def ca() -> Authority:
+    return Authority()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name", "answer"),
+    [
+        ("envoy.mesh.test", "envoy.mesh.test", "OK"),
+        ("Envoy.mesh.test", "envoy.mesh.test", "OK"),
+        ("envoy.mesh.test", "*.mesh.test", "OK"),
+        ("envoy.mesh.test", "*.test", "PERMISSION_DENIED"),
+        ("envoy.mesh.test", "other.mesh.test", "PERMISSION_DENIED"),
+        ("10.1.2.3", "10.1.2.3", "OK"),
+        ("::1", "::1", "OK"),
+        ("[0::1]", "::1", "OK"),
+        ("10.1.2.3", "10.1.2.4", "PERMISSION_DENIED"),
+        (SPIFFE, SPIFFE, "OK"),
+        ("https://a.test/b", "https://a.test/b", "OK"),
+        (SPIFFE, f"{SPIFFE}2", "PERMISSION_DENIED"),
+        (SPIFFE, "envoy.mesh.test", "PERMISSION_DENIED"),
+    ],
+)
+async def test_the_name_has_to_be_among_those_of_the_certificate(
+    tmp_path: Path, ca: Authority, wanted: str, name: str, answer: str
+) -> None:
+    """A DNS name, one below a wildcard, an address, or a URI as of SPIFFE."""
+    issued = ca.issue_for_uri(name) if "://" in name else ca.issue(name)
+    async with serve(write(tmp_path, ca.issue(NAME), ca.cert, wanted)) as address:
+        assert await ask(address, ca, issued) == answer
+        assert await ask(address, ca) == "UNAVAILABLE", "a certificate is needed in any case"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "included"),
+    [
+        ("a.test", Names(dns=("b.test", "a.test")), True),
+        ("a.test.", Names(dns=("a.test",)), True),
+        ("a.test.", Names(dns=("*.test",)), True),
+        ("a_b.test", Names(dns=("*.test",)), True),
+        ("a.b.test", Names(dns=("*.test",)), False),
+        ("test", Names(dns=("*",)), False),
+        ("test", Names(dns=("*.",)), False),
+        ("test.", Names(dns=("*.",)), False),
+        ("a.test", Names(dns=("a*.test",)), False),
+        ("a.b.test", Names(dns=("a.*.test",)), False),
+        ("-a.test", Names(dns=("*.test",)), False),
+        ("-a.test", Names(dns=("-a.test",)), True),
+        (".test", Names(dns=("*.test",)), False),
+        ("*.test", Names(dns=("*.test",)), True),
+        ("*.test", Names(dns=("a.test",)), False),
+        ("a.test", Names(uri=("a.test",)), True),
+        ("10.0.0.1", Names(dns=("10.0.0.1",)), False),
+        ("10.0.0.1", Names(uri=("10.0.0.1",)), False),
+        ("10.0.0.1", Names(dns=("*.0.0.1",)), False),
+        ("fe80::0:1", Names(ip=("10.0.0.1", "fe80::1")), True),
+        ("spiffe://d/a", Names(uri=("spiffe://d/A",)), False),
+        ("a.test", Names(), False),
+    ],
+)
+def test_names_fit_as_the_reference_server_has_it(
+    wanted: str, names: Names, included: bool
+) -> None:
+    """A `*` stands for one whole label, the first; what is no host name fits as it is written."""
+    assert names.include(wanted) is included
+
+
+@asynccontextmanager
+async def guarded(folder: Path, ca: Authority, shown: str) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to a server that asks for `envoy.test`, by a client that is so named."""
+    tls = write(folder, ca.issue(NAME), ca.cert, "envoy.test")
+    async with serve(tls) as address, channel(address, ca, ca.issue(shown)) as opened:
+        yield opened
+
+
+async def test_every_method_is_there_for_the_name(tmp_path: Path, ca: Authority) -> None:
+    """Health checks and reflection too, whether they stream or not."""
+    async with guarded(tmp_path, ca, "envoy.test") as over:
+        check, watch, reflect = methods(over)
+        assert HealthCheckResponse.FromString(await check(b"", timeout=10)).status == SERVING
+        async for answer in watch(b"", timeout=10):
+            assert HealthCheckResponse.FromString(answer).status == SERVING
+            break
+        asked = ServerReflectionRequest(list_services="").SerializeToString()
+        answers = [answer async for answer in reflect(iter([asked, asked]), timeout=10)]
+    assert len(answers) == 2
+    found = ServerReflectionResponse.FromString(answers[1]).list_services_response.service
+    assert len(found) == 3
+
+
+async def test_every_method_refuses_other_names(tmp_path: Path, ca: Authority) -> None:
+    """They don't learn which one would do."""
+    async with guarded(tmp_path, ca, "other.test") as over:
+        check, watch, reflect = methods(over)
+        for call in (check(b"", timeout=10), watch(b"", timeout=10), reflect(timeout=10)):
+            assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert "envoy.test" not in await call.details()
+
+
+def methods(
+    over: grpc.aio.Channel,
+) -> tuple[
+    "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]",
+    "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]",
+    "grpc.aio.StreamStreamMultiCallable[bytes, bytes]",
+]:
+    return (
+        over.unary_unary("/grpc.health.v1.Health/Check"),
+        over.unary_stream("/grpc.health.v1.Health/Watch"),
+        over.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
+    )
+
+
+async def test_an_unknown_method_is_unimplemented_as_ever(tmp_path: Path, ca: Authority) -> None:
+    """There is nothing to guard."""
+    async with guarded(tmp_path, ca, "envoy.test") as over:
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = over.unary_unary("/a/B")
+        with pytest.raises(grpc.aio.AioRpcError, match="Method not found"):
+            await method(b"", timeout=10)
+
+
+async def test_a_refused_certificate_is_logged_once(
+    tmp_path: Path, ca: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its names, and the one that was asked for: a typo in either is found so."""
+    strangers: list[Issued] = [ca.issue("one.test"), ca.issue_for_uri(SPIFFE)]
+    async with serve(write(tmp_path, ca.issue(NAME), ca.cert, "envoy.test")) as address:
+        for stranger in strangers * 3:
+            assert await ask(address, ca, stranger) == "PERMISSION_DENIED"
+    said = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert len(said) == 2
+    assert "dns=('one.test',)" in said[0]
+    assert f"uri=('{SPIFFE}',)" in said[1]
+    assert all("GRPC_CLIENT_TLS_SAN is 'envoy.test'" in text for text in said)
