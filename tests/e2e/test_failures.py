@@ -1,5 +1,6 @@
 """Servers that die, come back, or are told to go."""
 
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rls_client import XdsClient
+from tests.e2e.test_dynamodb_outage import connect
 from tests.support.envoy import Envoy, EnvoyConfig, run_envoy
 from tests.support.processes import penstock, wait_for
+from tests.support.web import decide, get
 
 RULES = """\
 domain: example
@@ -72,23 +75,37 @@ def test_what_was_answered_is_still_counted_after_a_kill(
 
 
 def test_drain_under_load_fails_no_request(tmp_path: Path, rules: Path, xds: XdsClient) -> None:
-    """Of two servers on one file one is told to stop: it does, and no request notices."""
-    with penstock(tmp_path, rules=rules) as leaving, penstock(tmp_path, rules=rules) as staying:
+    """Of two servers on one file one is told to stop: it does, and no request notices.
+
+    Until the last who asks for its health has been told, its HTTP port says so, too.
+    """
+    with (
+        penstock(tmp_path, "--drain-timeout", "60s", rules=rules) as leaving,
+        penstock(tmp_path, rules=rules) as staying,
+        connect(leaving.address) as watching,
+    ):
+        assert [watching.is_alive() for _ in range(2)] == [True, True]
         config = EnvoyConfig(leaving.port, staying.port)
         config.rate_limit_filter["failure_mode_deny"] = True
         with run_envoy(tmp_path, config, healthy=2) as envoy:
             with _load(envoy) as statuses:
                 wait_for(lambda: statuses.total() >= 200, "load")
-                exit_code = leaving.terminate()
+                leaving.process.send_signal(signal.SIGTERM)
+                leaving.wait_for_log("draining")
+                paths = ("/healthcheck", "/ready", "/metrics")
+                told = [get(leaving.http, path).status for path in paths]
+                decided = decide(leaving.http, "example", ("user", "busy")).status
+                assert not watching.is_alive()
+                exit_code = leaving.process.wait(30)
                 served = statuses.total()
                 wait_for(lambda: statuses.total() >= served + 200, "load without it")
             left = xds.remaining(staying.address, "example", user="busy")
 
     assert set(statuses) == {200}
     assert exit_code == 0
-    assert "draining" in leaving.log()
+    assert (told, decided) == ([500, 503, 200], 200)
     # Both counted in the one file, and nothing was lost on the way.
-    assert left == 1_000_000 - statuses.total()
+    assert left == 1_000_000 - statuses.total() - 1
 
 
 def test_drain_outlasts_the_wait_for_a_health_check(tmp_path: Path, rules: Path) -> None:

@@ -1,0 +1,198 @@
+"""Health and readiness of a real server: through outages, a drain, and rules that can't be used."""
+
+import signal
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import grpc
+import pytest
+from penstock.cli import main
+from penstock.store.dynamodb.location import Location
+
+from tests.e2e.test_dynamodb_outage import RECOVERS_S, RunningProxy, connect
+from tests.support.processes import Penstock, penstock, wait_for
+from tests.support.web import Page, decide, get
+
+RULES = """\
+domain: example
+descriptors:
+  - {key: user, rate_limit: {unit: day, requests_per_unit: 5}}
+"""
+BROKEN = "domain: example\nbad: 1\n"
+LONG = ("--drain-timeout", "60s")
+"""Longer than a test waits for anything."""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+    return file
+
+
+@pytest.fixture
+def proxy(dynamodb_url: str) -> Iterator[RunningProxy]:
+    running = RunningProxy(dynamodb_url)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def table(dynamodb_url: str, proxy: RunningProxy) -> Iterator[str]:
+    """A table, seen through the proxy."""
+    direct = Location(f"probes-{uuid4().hex}", "eu-west-1", dynamodb_url)
+    assert main(["table", "create", "--store", str(direct)]) == 0
+    yield str(replace(direct, endpoint=proxy.url))
+    assert main(["table", "delete", "--store", str(direct), "--yes"]) == 0
+
+
+def ready(server: Penstock) -> Page:
+    return get(server.http, "/ready")
+
+
+def is_alive(server: Penstock) -> bool:
+    """By both ways to ask."""
+    with connect(server.address) as client:
+        return get(server.http, "/healthcheck").status == 200 and client.is_alive()
+
+
+def wait_until_unready(server: Penstock) -> str:
+    """Gives the reason."""
+
+    def look() -> str | None:
+        page = ready(server)
+        return page.text if page.status == 503 else None
+
+    return wait_for(look, "the outage to be seen")
+
+
+def wait_until_ready(server: Penstock) -> None:
+    wait_for(lambda: ready(server).status == 200, "readiness", RECOVERS_S)
+
+
+@pytest.mark.parametrize("needs_store", [True, False])
+def test_an_outage_of_dynamodb_is_no_reason_to_restart(
+    tmp_path: Path, rules: Path, table: str, proxy: RunningProxy, needs_store: bool
+) -> None:
+    """It is one not to send requests, if the operator wants that; and it ends by itself."""
+    flags = ("--ready-needs-store",) if needs_store else ()
+    with penstock(tmp_path, *flags, rules=rules, store=table) as server:
+        assert ready(server).status == 200
+        assert decide(server.http, "example", ("user", "bob")).status == 200
+        proxy.down()
+        wait_for(lambda: decide(server.http, "example", ("user", "bob")).status == 503, "a failure")
+        if needs_store:
+            assert wait_until_unready(server).startswith("the store can't be read: ")
+        else:
+            assert (ready(server).status, ready(server).text) == (200, "ready")
+        assert is_alive(server)
+        proxy.up()
+        wait_until_ready(server)
+        wait_for(lambda: decide(server.http, "example", ("user", "bob")).status == 200, "recovery")
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Nobody else can write to a SQLite file."""
+    db = sqlite3.connect(file, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        db.close()
+
+
+@pytest.mark.parametrize("needs_store", [True, False])
+def test_a_locked_sqlite_file_is_no_reason_to_restart(
+    tmp_path: Path, rules: Path, needs_store: bool
+) -> None:
+    """While a request waits to be written, the file can't be read in time, either."""
+    flags = ("--ready-needs-store",) if needs_store else ()
+    with penstock(tmp_path, *flags, rules=rules) as server, ThreadPoolExecutor(1) as pool:
+        assert decide(server.http, "example", ("user", "bob")).status == 200
+        wait_until_ready(server)
+
+        def look() -> Page | None:
+            """What /ready says while a request waits, unless it was faster than that."""
+            asked = pool.submit(decide, server.http, "example", ("user", "bob"))
+            assert is_alive(server)
+            page = ready(server)
+            assert asked.result().status == 503
+            return page if page.status == 503 or not needs_store else None
+
+        with locked(tmp_path / "penstock.db"):
+            page = wait_for(look, "readiness while the file is locked")
+        if needs_store:
+            assert (page.status, page.text) == (503, "the store does not answer\n")
+        else:
+            assert (page.status, page.text) == (200, "ready")
+        wait_until_ready(server)
+        assert decide(server.http, "example", ("user", "bob")).status == 200
+
+
+def test_a_drain_is_seen_by_all_who_ask(tmp_path: Path, rules: Path) -> None:
+    """Unhealthy and not ready, while requests are still served, until all have been told."""
+    with (
+        penstock(tmp_path, *LONG, rules=rules, store="memory:") as server,
+        connect(server.address) as client,
+    ):
+        # One who asks again and again over one connection, as Envoy does, is waited for.
+        assert client.is_alive()
+        assert client.is_alive()
+        assert get(server.http, "/healthcheck").status == 200
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for_log("SIGTERM: draining")
+        health, readiness = get(server.http, "/healthcheck"), ready(server)
+        assert (health.status, health.text) == (500, "not healthy\n")
+        assert (readiness.status, readiness.text) == (503, "draining\n")
+        assert "penstock_healthy 0\n" in get(server.http, "/metrics").text
+        assert decide(server.http, "example", ("user", "bob")).status == 200
+        assert client.ask("bob").remaining == 3
+        assert not client.is_alive()
+        assert server.process.wait(20) == 0
+    assert server.log().rstrip().endswith("stopped")
+
+
+@pytest.mark.parametrize(("needs_rules", "status"), [(None, 500), (True, 500), (False, 200)])
+def test_a_server_without_rules_is_as_healthy_as_it_was_told(
+    tmp_path: Path, rules: Path, needs_rules: bool | None, status: int
+) -> None:
+    """Never ready, as it can answer nothing; once the rules are mended, it is both."""
+    rules.write_text(BROKEN)
+    env = {"FORCE_START_WITHOUT_INITIAL_CONFIG": "true"}
+    if needs_rules is not None:
+        env["HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"] = str(needs_rules)
+    with (
+        penstock(tmp_path, rules=rules, store="memory:", env=env) as server,
+        connect(server.address) as client,
+    ):
+        assert get(server.http, "/healthcheck").status == status
+        assert client.is_alive() is (status == 200)
+        assert (ready(server).status, ready(server).text) == (503, "no rules are loaded\n")
+        assert "config_load_error: 1\n" in get(server.debug, "/stats").text
+        rules.write_text(RULES)
+        server.wait_for_log("rules loaded, domains: example")
+        assert get(server.http, "/healthcheck").status == 200
+        assert ready(server).status == 200
+        assert client.is_alive()
+        # Rules that break later leave it as it is.
+        rules.write_text(BROKEN)
+        server.wait_for_log("the last good ones stay")
+        assert get(server.http, "/healthcheck").status == 200
+        assert ready(server).status == 200
+
+
+def test_ports_are_closed_when_it_is_over(tmp_path: Path, rules: Path) -> None:
+    """After its last line, nobody is let in."""
+    with penstock(tmp_path, rules=rules, store="memory:") as server:
+        http, address = server.http, server.address
+        assert server.terminate() == 0
+    with pytest.raises(ConnectionRefusedError):
+        get(http, "/healthcheck")
+    with connect(address) as client, pytest.raises(grpc.RpcError):
+        client.is_alive()
