@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from penstock.cli import build_parser, main
 from penstock.config.entity_mappings import MAPPING_KEYS
+from penstock.config.flags import read_settings
 from penstock.config.policy_file import read_policy
 from penstock.config.problems import Problems
 from penstock.config.rates import MAX_LIMITS
 from penstock.config.rules import RulesSource
 from penstock.config.rules_file import read_rules_file
-from penstock.config.settings import DECLARED, read_settings
 from penstock.core.bucket import Bucket, Item
 from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import UINT32_MAX, Limit
@@ -27,13 +27,14 @@ from penstock.store.dynamodb.table.schema import version_key
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.policy_port import AuditEvent
 
-ROOT = Path(__file__).parents[2]
+from tests.support import doc_tables
+from tests.support.markdown import FENCE, ROOT, rows, table
+
 README = ROOT / "README.md"
 RULES, ENTITIES, DYNAMODB = (ROOT / f"docs/{name}.md" for name in ("rules", "entities", "dynamodb"))
 LLM_RULES = ROOT / "deploy/config/llm.yaml"
 MAX_LINES = 150
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 QUOTED_PATH = re.compile(r"`((?:deploy|docs|tests)/[^`\s]*)`")
 
@@ -46,17 +47,6 @@ REGISTRIES = tuple(
 
 def readme() -> str:
     return README.read_text()
-
-
-def settings_table() -> str:
-    """The table that README.md must have."""
-    rows = [
-        f"| `{setting.flag}` | `{setting.env}` | "
-        + (f"`{setting.default_text}` | " if setting.default_text else "| ")
-        + f"{setting.doc} |"
-        for setting in DECLARED
-    ]
-    return "\n".join(["| flag | environment | default | meaning |", "|---|---|---|---|", *rows])
 
 
 def command_lines(text: str) -> Iterator[str]:
@@ -86,25 +76,17 @@ def dead_references(text: str, folder: Path) -> list[str]:
     return dead + [path for path in QUOTED_PATH.findall(text) if not (ROOT / path).exists()]
 
 
-def rows(page: Path, *header: str) -> Iterator[list[str]]:
-    """The cells of a table that begins with these columns."""
-    inside = False
-    for line in page.read_text().splitlines():
-        cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
-        if not line.startswith("|"):
-            inside = False
-        elif inside and not line.startswith("|---"):
-            yield cells
-        elif tuple(cells[: len(header)]) == header:
-            inside = True
-
-
-def table(page: Path, first: str) -> dict[str, list[str]]:
-    """The first table whose first column is called so: of each row the cells, by the first."""
-    found: dict[str, list[str]] = {}
-    for name, *cells in rows(page, first):
-        found.setdefault(name, cells)
-    return found
+def dead_anchors(text: str, page: Path) -> list[str]:
+    """Links into a page, this one or another, that has no such heading."""
+    dead = []
+    for link in LINK.findall(text):
+        path, _, anchor = link.partition("#")
+        if anchor and ":" not in link:
+            aim = (page.parent / path).read_text() if path else text
+            headings = re.findall(r"^#+ (.*)$", FENCE.sub("", aim), re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", line.lower()) for line in headings]
+            dead += [] if anchor in [each.replace(" ", "-") for each in anchors] else [link]
+    return dead
 
 
 def shown_answers(text: str, groups: set[str]) -> Iterator[tuple[list[str], str]]:
@@ -121,11 +103,29 @@ def pages() -> list[Path]:
     return [README, *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("deploy/**/*.md"))]
 
 
-def test_the_docs_have_every_setting() -> None:
-    """As the code declares them, in that order."""
-    table = settings_table()
-    page = (ROOT / "docs/settings.md").read_text()
-    assert table in page, f"docs/settings.md must have this table:\n\n{table}\n"
+@pytest.mark.parametrize("page", doc_tables.pages(), ids=lambda page: page.name)
+def test_tables_are_as_the_code_has_them(page: Path) -> None:
+    """Those that are made from it. `make docs` writes them."""
+    assert page.read_text() == doc_tables.fill(page.read_text()), "run `make docs`"
+
+
+def test_every_table_stands_on_a_page() -> None:
+    """Once: a table that was left out by mistake would be right all the same."""
+    pages = [page.read_text() for page in doc_tables.pages()]
+    marked = [name for page in pages for name in doc_tables.MARKED.findall(page)]
+    assert sorted(marked) == sorted(doc_tables.TABLES)
+    assert sum(page.count("<!-- table:") for page in pages) == len(marked)
+
+
+def test_a_table_that_is_out_of_date_is_made_anew() -> None:
+    """And what stands around it stays."""
+    old = "before\n<!-- table: settings -->\n| old |\n<!-- end -->\nafter\n<!-- end -->\n"
+    new = doc_tables.fill(old)
+    row = "| `--grpc-port` | `GRPC_PORT` | `8081` | port to listen on; 0 picks a free one |\n"
+    assert row in new
+    assert new.replace(doc_tables.settings_table(), "| old |") == old
+    with pytest.raises(KeyError):
+        doc_tables.fill(old.replace("settings", "setings"))
 
 
 def test_the_readme_is_short() -> None:
@@ -143,6 +143,7 @@ def test_the_readme_shows_the_example_rules() -> None:
 def test_links_and_paths_lead_somewhere(page: Path) -> None:
     """Relative links, and paths in backticks."""
     assert dead_references(page.read_text(), page.parent) == []
+    assert dead_anchors(page.read_text(), page) == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -223,7 +224,7 @@ def test_the_permissions_are_those_that_the_code_needs() -> None:
 def operations(*files: Path) -> set[str]:
     """The operations of DynamoDB that source files call, by the names of their permissions."""
     text = "\n".join(file.read_text() for file in files)
-    called = re.findall(r"call\([^\"()]*\"([a-z_]+)\"", text)
+    called = re.findall(r"call\w*\([^\"()]*\"([a-z_]+)\"", text)
     parts = re.findall(r"\"(Put|Update|Delete|ConditionCheck)\"", text)
     names = {"".join(word.capitalize() for word in name.split("_")) for name in called}
     return names - {"TransactWriteItems"} | {f"{part}Item" for part in parts}
@@ -322,9 +323,9 @@ penstock: no
 def test_the_readers_of_docs_see_what_is_there() -> None:
     """The checks above would pass on a page that they can't read."""
     assert dead_references(PAGE, ROOT) == ["nowhere.md", "docs/nowhere.md"]
+    anchors = "# A part\n[good](#a-part) [good](README.md#choosing-a-store) [bad](README.md#part)"
+    assert dead_anchors(anchors, README) == ["README.md#part"]
     assert list(penstock_commands(PAGE)) == [
         ["serve", "--config", "a b"],
         ["config", "check", "x"],
     ]
-    row = "| `--grpc-port` | `GRPC_PORT` | `8081` | port to listen on; 0 picks a free one |"
-    assert row in settings_table()
