@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.outage import connect
 from tests.e2e.rls_client import XdsClient
-from tests.e2e.test_dynamodb_outage import connect
 from tests.support.envoy import Envoy, EnvoyConfig, run_envoy
 from tests.support.processes import penstock, wait_for
 from tests.support.web import decide, get

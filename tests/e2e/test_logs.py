@@ -3,21 +3,16 @@
 import json
 import re
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from penstock.cli import main
-from penstock.store.dynamodb.location import Location
 
+from tests.e2e.outage import BLIND, Client, RunningProxy, connect, locked
 from tests.e2e.rls_client import XdsClient, entries
-from tests.e2e.test_dynamodb_outage import BLIND, Client, RunningProxy, connect
-from tests.e2e.test_probes import locked
 from tests.support.aws_proxy import Answer
 from tests.support.certificates import Authority
 from tests.support.processes import Penstock, penstock, wait_for
@@ -63,20 +58,11 @@ def rules(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def proxy(dynamodb_url: str) -> Iterator[RunningProxy]:
-    running = RunningProxy(dynamodb_url)
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def table(dynamodb_url: str, proxy: RunningProxy) -> Iterator[str]:
+def table(proxied_table: str) -> str:
     """A table with a limit for all, seen through the proxy."""
-    direct = Location(f"logs-{uuid4().hex}", "eu-west-1", dynamodb_url)
-    assert main(["table", "create", "--store", str(direct)]) == 0
-    assert main(["limits", "set", "--resource=gpt-4", "rpm=9/day", f"--store={direct}"]) == 0
-    yield str(replace(direct, endpoint=proxy.url))
-    assert main(["table", "delete", "--store", str(direct), "--yes"]) == 0
+    store = f"--store={proxied_table}"
+    assert main(["limits", "set", "--resource=gpt-4", "rpm=9/day", store]) == 0
+    return proxied_table
 
 
 def warnings(server: Penstock) -> list[str]:

@@ -1,20 +1,13 @@
 """Health and readiness of a real server: through outages, a drain, and rules that can't be used."""
 
 import signal
-import sqlite3
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 import grpc
 import pytest
-from penstock.cli import main
-from penstock.store.dynamodb.location import Location
 
-from tests.e2e.test_dynamodb_outage import RECOVERS_S, RunningProxy, connect
+from tests.e2e.outage import RECOVERS_S, RunningProxy, connect, locked
 from tests.support.processes import Penstock, penstock, wait_for
 from tests.support.web import Page, decide, get
 
@@ -33,22 +26,6 @@ def rules(tmp_path: Path) -> Path:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES)
     return file
-
-
-@pytest.fixture
-def proxy(dynamodb_url: str) -> Iterator[RunningProxy]:
-    running = RunningProxy(dynamodb_url)
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def table(dynamodb_url: str, proxy: RunningProxy) -> Iterator[str]:
-    """A table, seen through the proxy."""
-    direct = Location(f"probes-{uuid4().hex}", "eu-west-1", dynamodb_url)
-    assert main(["table", "create", "--store", str(direct)]) == 0
-    yield str(replace(direct, endpoint=proxy.url))
-    assert main(["table", "delete", "--store", str(direct), "--yes"]) == 0
 
 
 def ready(server: Penstock) -> Page:
@@ -77,11 +54,11 @@ def wait_until_ready(server: Penstock) -> None:
 
 @pytest.mark.parametrize("needs_store", [True, False])
 def test_an_outage_of_dynamodb_is_no_reason_to_restart(
-    tmp_path: Path, rules: Path, table: str, proxy: RunningProxy, needs_store: bool
+    tmp_path: Path, rules: Path, proxied_table: str, proxy: RunningProxy, needs_store: bool
 ) -> None:
     """It is one not to send requests, if the operator wants that; and it ends by itself."""
     flags = ("--ready-needs-store",) if needs_store else ()
-    with penstock(tmp_path, *flags, rules=rules, store=table) as server:
+    with penstock(tmp_path, *flags, rules=rules, store=proxied_table) as server:
         assert ready(server).status == 200
         assert decide(server.http, "example", ("user", "bob")).status == 200
         proxy.down()
@@ -94,17 +71,6 @@ def test_an_outage_of_dynamodb_is_no_reason_to_restart(
         proxy.up()
         wait_until_ready(server)
         wait_for(lambda: decide(server.http, "example", ("user", "bob")).status == 200, "recovery")
-
-
-@contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Nobody else can write to a SQLite file."""
-    db = sqlite3.connect(file, isolation_level=None)
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        db.close()
 
 
 @pytest.mark.parametrize("needs_store", [True, False])

@@ -13,8 +13,8 @@ import grpc
 import pytest
 from penstock.config.flags import DECLARED
 
+from tests.e2e.outage import Client
 from tests.e2e.rls_client import XdsClient
-from tests.e2e.test_dynamodb_outage import Client
 from tests.support.certificates import Authority
 from tests.support.processes import HTTP, PENSTOCK, Penstock, penstock, wait_for
 from tests.support.web import decide, get
