@@ -1,11 +1,14 @@
 """What is counted of decisions: as the reference server does, and never without a bound."""
 
+import struct
 from collections.abc import Sequence
 from math import floor
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from penstock.config.rules import RulesSource
 from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.limits import UINT32_MAX, Limit, Unit
 from penstock.core.plan import Behaviour
@@ -28,6 +31,11 @@ from tests.support.metrics import Samples, changed, read, sample
 NOW = 1_794_792_780_000
 MINUTE = 60_000
 PREFIX = "ratelimit_service_rate_limit_"
+METERED = """
+domain: d
+entities:
+  - {keys: [api_key], entity: "{api_key}", resource: llm, consume: {rpm: 1, tpm: hits}}
+"""
 
 
 def rules(*nodes: Node, name: str = "d") -> Rules:
@@ -102,17 +110,23 @@ async def test_hits_are_counted_as_the_reference_server_does() -> None:
     }
 
 
+def float32(number: float) -> float:
+    """As the reference server counts here."""
+    return float(struct.unpack("f", struct.pack("f", number))[0])
+
+
 @given(
-    st.integers(1, 60),
-    st.sampled_from([0.0, 0.5, 0.57, 0.8, 1.0]),
-    st.lists(st.integers(1, 20), max_size=12),
+    st.integers(1, 100),
+    st.sampled_from([0.0, 0.5, 0.57, 0.8, 0.9, 1.0]),
+    st.lists(st.integers(1, 30), max_size=12),
 )
+@example(100, 0.57, [30, 27, 1])
 async def test_near_the_limit_is_where_the_reference_server_says(
     tokens: int, ratio: float, amounts: list[int]
 ) -> None:
     """By its arithmetic on a window, which a bucket is while no time passes."""
     counted = Counted(rules(node("user", tokens)), Options(near_limit_ratio=ratio))
-    threshold = floor(round(tokens * ratio, 6))
+    threshold = floor(float32(tokens * float32(ratio)))
     used = near = over = 0
     for amount in amounts:
         if used + amount > tokens:
@@ -195,6 +209,22 @@ async def test_of_several_limits_the_one_that_decides_counts() -> None:
     assert await counted.ask(*[on("user")] * 3) == {
         **hits(total_hits=3, within_limit=2, near_limit=1, over_limit=1),
         **decided(ok=2, over_limit=1),
+    }
+
+
+async def test_of_several_amounts_the_one_that_decides_counts(tmp_path: Path) -> None:
+    """Of 1,000 tokens 150 are left, which is near; of 10 requests 9, which is not."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(METERED)
+    counted = Counted(RulesSource(file).load().rules)
+    change, policy = Change("test", NOW), counted.store.policy
+    limits = (Limit.per(10, MINUTE, name="rpm"), Limit.per(1_000, MINUTE, name="tpm"))
+    await policy.write_entity(Entity("bob"), change)
+    await policy.write_limits(Scope("bob"), StoredLimits(limits, 0), change)
+    request = Request("d", (Descriptor((("api_key", "bob"),)),), 850)
+    assert await counted.ask(request) == {
+        **hits("api_key", total_hits=850, within_limit=850, near_limit=50),
+        **decided(ok=1),
     }
 
 

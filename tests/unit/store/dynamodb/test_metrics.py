@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from penstock.core.entities import SYSTEM, StoredLimits
+from penstock.core.entities import SYSTEM, Entity, StoredLimits
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Mode, Take
 from penstock.errors import StoreError
@@ -358,7 +358,8 @@ async def test_capacity_is_what_dynamodb_says(scene: Scene, consumed: Consumed) 
     await store.read(scene.key("eve"))
     await store.policy.write_limits(SYSTEM, StoredLimits((FIVE,), 0), Change("test", NOW))
     await store.policy.read_limits(SYSTEM)
-    await store.policy.list_entities(None, 10)
+    await store.policy.write_entity(Entity("ann"), Change("test", NOW))
+    await store.policy.list_audit("ann", None, 10)
     assert consumed.units["read"] > 0
     assert consumed.units["write"] > 10
     assert watch.by("penstock_dynamodb_capacity_units_total", "kind") == consumed.units
