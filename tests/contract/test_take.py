@@ -226,7 +226,10 @@ async def test_no_window_admits_more_than_burst_and_credit(store: BucketStore) -
     assert len(admitted) > 250
 
 
-async def test_stale_items_are_forgotten_and_others_kept(sweeping_store: BucketStore) -> None:
+@pytest.mark.parametrize("at_once", [1, 10])
+async def test_stale_items_are_forgotten_and_others_kept(
+    sweeping_store: BucketStore, at_once: int
+) -> None:
     """Clients choose the keys: those that are full again and idle go, while takes go on."""
     store = sweeping_store
     second = Limit.per(5, 1_000)
@@ -235,8 +238,9 @@ async def test_stale_items_are_forgotten_and_others_kept(sweeping_store: BucketS
         await store.take([take(1, key, second)], NOW)
     await store.take([take(5, EVE, Limit.per(5, 86_400_000))], NOW)
     later = NOW + 1_000 + IDLE_MS
-    for n in range(2_000):
-        await store.take([take(1, Key(f"late={n}", "$domain:d"), second)], later)
+    late = [take(1, Key(f"late={n}", "$domain:d"), second) for n in range(2_000)]
+    for first in range(0, len(late), at_once):
+        await store.take(late[first : first + at_once], later)
     assert [key for key in visitors if await store.read(key)] == []
     assert await tokens(store, EVE) == 0
 

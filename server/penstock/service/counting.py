@@ -20,8 +20,8 @@ OVERRIDE: Final = "override"
 """What rates that requests bring along are counted under, whatever their keys."""
 
 MAX_SHARED: Final = 1_000
-"""Requests differ in values, and few in what is counted. What all of them use stays in the
-processor's caches, and counting takes half the time."""
+"""Requests differ in their values, and few in where they are counted. What all of them use stays in
+the processor's caches: counting takes a third less time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class Counting:
         return hits.of(path, path)
 
     def _far(self, part: Part) -> int:
-        """What is left of the only limit of a descriptor at most once it is near.
+        """With so much left, a descriptor's only limit is not near.
 
-        With several limits only the decision tells which of them it is about.
+        Of several limits, the decision tells which one it is about.
         """
         limits = [limit for leg in part.legs for limit in leg.limits]
         return max(1, self._near_from(limits[0])) if len(limits) == 1 else UINT32_MAX + 1
@@ -133,18 +133,13 @@ class Counting:
 
     def count(self, counts: Counts, decision: Decision) -> None:
         """Count a decision, and each descriptor's part of it."""
-        statuses, is_far = decision.statuses, True
+        (counts.over if decision.over else counts.ok).value += 1
         for part in counts.parts:
             part.hits.total_hits += part.amount
-            status = statuses[part.number]
+            status = decision.statuses[part.number]
             if status.remaining < part.far:
-                is_far = False
                 self._count_near(part.hits, part.amount, status)
-        if is_far or not decision.over:
-            counts.ok.value += 1
-        else:
-            counts.over.value += 1
-        if not is_far and decision.shadowed:
+        if decision.shadowed:
             self._metrics.global_shadow_mode.value += 1
         if counts.refunded:
             self._metrics.refunds.value += counts.refunded
@@ -155,6 +150,6 @@ class Counting:
             hits.over_limit += amount
             if status.shadowed:
                 hits.shadow_mode += amount
-        elif status.limit is not None and status.remaining < UINT32_MAX:
+        elif status.limit is not None and status.remaining < UINT32_MAX:  # else there may be more
             near = self._near_from(status.limit) - status.remaining
             hits.near_limit += min(amount, max(near, 0))

@@ -11,7 +11,7 @@ from penstock.store.memory_policy import MemoryPolicy
 from penstock.store.policy_port import PolicyStore
 
 SWEEP_EVERY: Final = 64
-"""Takes. Two items are looked at for each, so that sweeping outruns what takes can add."""
+"""Takes. Two items are looked at for each of them, so that sweeping outruns what they can add."""
 
 
 class MemoryStore:
@@ -24,9 +24,10 @@ class MemoryStore:
         self._takes = 0
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
-        self._takes += 1
-        if self._takes % SWEEP_EVERY == 0:
-            self._sweep(now_ms)
+        self._takes += len(takes)
+        if self._takes >= SWEEP_EVERY:
+            self._sweep(2 * self._takes, now_ms)
+            self._takes = 0
         taken = take_all(self._items.get, takes, now_ms)
         for take, outcome in zip(takes, taken, strict=True):
             if outcome.item is not None:
@@ -45,9 +46,9 @@ class MemoryStore:
     async def close(self) -> None:
         pass
 
-    def _sweep(self, now_ms: int) -> None:
+    def _sweep(self, count: int, now_ms: int) -> None:
         """Forget stale items: clients choose the keys, so memory must not keep them all."""
-        keys = list(islice(self._unswept, 2 * SWEEP_EVERY))
+        keys = list(islice(self._unswept, count))
         if not keys:
             self._unswept = iter(tuple(self._items))
         for key in keys:
