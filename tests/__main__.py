@@ -43,6 +43,7 @@ if __name__ == "__main__":
         pip(python, "install", "--no-deps", "--target", str(XDS_PROTOS), "xds-protos")
     if not DYNAMODB_LOCAL.exists():
         install_dynamodb_local(python)
-    arguments = sys.argv[1:] or ["--cov", "--cov-report=term"]
+    # Two at a time, because they wait for processes more than they compute. A file stays whole.
+    arguments = sys.argv[1:] or ["-n2", "--dist=loadfile", "--cov", "--cov-report=term"]
     os.chdir(ROOT)
     os.execv(python, [str(python), "-m", "pytest", *arguments])  # noqa: S606 - our own command
