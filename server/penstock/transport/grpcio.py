@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from penstock.errors import ConfigError, InvalidRequestError, RequestError, StoreError
+from penstock.transport.address import write_address
 from penstock.transport.client_names import NamedClients
 from penstock.transport.codec import METHOD, SERVICE
 from penstock.transport.health import HealthChecks
@@ -41,7 +42,7 @@ class Listener:
     def address(self) -> str:
         if self.uds:
             return f"unix:{self.uds}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return write_address(self.host, self.port)
 
 
 def _age_ms(age_ms: int) -> int:

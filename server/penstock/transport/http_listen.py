@@ -6,6 +6,7 @@ import socket
 from typing import Any, Final
 
 from penstock.errors import ConfigError
+from penstock.transport.address import write_address
 
 ANY: Final = ("", "::")
 """All of IPv4 and IPv6: Go, and so the reference server, takes no host for that, too."""
@@ -27,12 +28,12 @@ async def listen(host: str, port: int, flag: str) -> tuple[socket.socket, str]:
         # A second server on the port must fail: there is no SO_REUSEPORT.
         listening = socket.create_server(address, family=family, dualstack_ipv6=both)
     except (OSError, UnicodeError) as exc:
-        place, reason = _write(host or "::", port), _reason(exc)
+        place, reason = write_address(host or "::", port), _reason(exc)
         raise ConfigError(
             f"cannot listen on {place}: {reason}; choose another with {flag}"
         ) from exc
     name, real_port = listening.getsockname()[:2]
-    return listening, _write(name if host in ANY else host, real_port)
+    return listening, write_address(name if host in ANY else host, real_port)
 
 
 async def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
@@ -49,7 +50,3 @@ def _reason(exc: OSError | UnicodeError) -> str:
     if isinstance(exc, UnicodeError | socket.gaierror):
         return ELSEWHERE
     return REASONS.get(exc.errno or 0) or exc.strerror or type(exc).__name__
-
-
-def _write(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -43,10 +43,7 @@ class Connection:
                     **parameters, ReturnConsumedCapacity="TOTAL"
                 )
         except Exception as exc:  # noqa: BLE001 - whatever it is, `explain` tells what it means
-            failure = explain(exc)
-            if failure.fault not in ANSWERS:
-                LOG.debug("%s failed: %s", operation, failure.message)
-            return self._failed(failure)
+            return self._failed(operation, explain(exc))
         finally:
             seconds = self._metrics.store_call_seconds.of(operation)
             seconds.observe(time.perf_counter() - start_s)
@@ -54,8 +51,9 @@ class Connection:
         self._count_capacity(operation, answer, span)
         return answer
 
-    def _failed(self, failure: Failure) -> Failure:
+    def _failed(self, operation: str, failure: Failure) -> Failure:
         if failure.fault not in ANSWERS:
+            LOG.debug("%s failed: %s", operation, failure.message)
             self._metrics.store_errors.of(failure.fault.value).add()
         if failure.fault in {Fault.UNREACHABLE, Fault.UNKNOWN}:
             self._circuit.failed(self._timer_s())
