@@ -44,6 +44,7 @@ def grpc_listener(settings: Settings) -> Listener:
             client_ca=settings.grpc_client_tls_cacert,
             client_san=settings.grpc_client_tls_san,
         ),
+        max_message_bytes=settings.max_request_bytes,
     )
 
 

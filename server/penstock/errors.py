@@ -23,6 +23,14 @@ class StoreError(PenstockError):
         self.transient = transient
 
 
+class OverloadError(StoreError):
+    """More calls at once than are admitted. Answered like a store that fails."""
+
+
+class PartError(PenstockError):
+    """A part of the server ended by itself, and could not be started again."""
+
+
 class PolicyError(PenstockError):
     """A change of stored policy that can't be made: its message says why."""
 

@@ -4,9 +4,8 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
 from penstock.build import (
@@ -29,6 +28,7 @@ from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.store.open import open_store
 from penstock.store.port import Store
+from penstock.supervise import Parts, Work
 from penstock.telemetry.exposition import prometheus_text, stats_text
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.process import measure_lag, watch_process
@@ -107,14 +107,18 @@ class _Server:
         self._rules: Rules = {}
         self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
         self._limiter = Limiter(store, limiter_options(settings), clock_ms, self._policies, metrics)
+        self._parts = Parts(metrics, self._announce)
         self._health = Health(
             lambda: self._limiter.ready,
+            lambda: self._parts.ended,
             needs_rules=settings.healthy_with_at_least_one_config_loaded,
             look=self._policies.read_system if settings.ready_needs_store else None,
         )
-        service = RateLimitService(self._limiter, metrics, tracer)
+        service = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
         self._grpc = GrpcServer(service, listener)
-        self._http = HttpServer(service, self._pages(), *http_ports(settings))
+        self._http = HttpServer(
+            service, self._pages(), *http_ports(settings), settings.max_request_bytes
+        )
         self._sender = make_sender(settings, metrics)
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
         kind = settings.store.partition(":")[0]
@@ -139,40 +143,62 @@ class _Server:
             await self._policies.read_system()
         except StoreError as exc:
             LOG.warning("starting without a look at stored limits: %s", exc)
-        working = _start([measure_lag(self._metrics), _tell_repeats(repeats), *self._sending()])
         try:
             http, debug, *others = await self._http.start()
             address = await self._grpc.start()
-            await self._announce()
+            self._keep_parts(repeats)
+            self._announce()
             LOG.info("HTTP on %s, debug on %s", http, ", metrics on ".join([debug, *others]))
             LOG.info(
                 "penstock %s listens on %s, store %s", __version__, address, self._settings.store
             )
             await self._serve_until_told()
         finally:
+            await self._parts.stop()
             await self._grpc.stop(GRACE_S)
             await self._http.stop()
-            await _stop(working)
             if self._sender is not None:
                 await self._sender.send()
         LOG.info("stopped")
 
+    def _keep_parts(self, repeats: Repeats) -> None:
+        sender, metrics = self._sender, self._metrics
+        self._parts.keep(self._grpc)
+        works = [
+            Work("the measure of the event loop", lambda: measure_lag(metrics)),
+            Work("the count of repeated messages", lambda: _tell_repeats(repeats)),
+            Work("the watch over the rules", self._follow_rules),
+            Work("the look at stored limits", self._follow_system),
+        ]
+        if sender is not None:
+            every_s = self._settings.stats_flush_interval / 1000
+            works.append(Work("the sender to StatsD", lambda: sender.run(every_s)))
+        for work in works:
+            self._parts.keep(work)
+
     async def _serve_until_told(self) -> None:
-        following = _start([self._follow_rules(), self._follow_system()])
+        """Serve until a signal, then drain. PartError if a part has ended for good."""
+        failed = asyncio.create_task(self._parts.failed())
+        stopped = asyncio.create_task(self._drain_when_told())
+        try:
+            await asyncio.wait({failed, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            for done in (failed, stopped):
+                if done.done():
+                    await done
+        finally:
+            failed.cancel()
+            stopped.cancel()
+
+    async def _drain_when_told(self) -> None:
         received = await self._signals.get()
         LOG.info("%s: draining", received.name)
         self._health.is_draining = True
-        await _stop(following)
         await self._drain(received)
 
     async def _follow_rules(self) -> None:
-        while True:
-            try:
-                async for loaded in self._watcher.changes():
-                    self.use(loaded)
-                    await self._announce()
-            except Exception:
-                LOG.exception("following the rules failed, trying again")
+        async for loaded in self._watcher.changes():
+            self.use(loaded)
+            self._announce()
 
     async def _follow_system(self) -> None:
         """Learn what holds for all, also where rules are all that is asked for."""
@@ -181,14 +207,9 @@ class _Server:
             with suppress(StoreError):
                 await self._policies.read_system()
 
-    def _sending(self) -> list[Coroutine[Any, Any, None]]:
-        if self._sender is None:
-            return []
-        return [self._sender.run(self._settings.stats_flush_interval / 1000)]
-
-    async def _announce(self) -> None:
+    def _announce(self) -> None:
         """Let health checks see what there is to see."""
-        await self._grpc.set_serving(serving=self._health.is_healthy())
+        self._grpc.set_serving(serving=self._health.is_healthy())
 
     async def _drain(self, received: signal.Signals) -> None:
         """Wait for clients to move away; a person at the keyboard, or a second signal, does not."""
@@ -217,23 +238,3 @@ async def _tell_repeats(repeats: Repeats) -> None:
     while True:
         await asyncio.sleep(1)
         repeats.tell_due()
-
-
-def _start(works: Iterable[Coroutine[Any, Any, None]]) -> list[asyncio.Task[None]]:
-    tasks = [asyncio.create_task(work) for work in works]
-    for task in tasks:
-        task.add_done_callback(_tell_fault)
-    return tasks
-
-
-def _tell_fault(task: asyncio.Task[None]) -> None:
-    """Requests are served without it, but whoever runs the server should know."""
-    if not task.cancelled() and (fault := task.exception()):
-        LOG.error("a fault of this server: it goes on without a part of it", exc_info=fault)
-
-
-async def _stop(tasks: Iterable[asyncio.Task[None]]) -> None:
-    tasks = list(tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)

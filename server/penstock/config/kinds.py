@@ -53,6 +53,20 @@ def _size(text: str) -> int:
     return int(text)
 
 
+def _request_bytes(text: str) -> int:
+    """Longer ones would take so long to decode that other callers notice (20 ms for 1 MiB)."""
+    size = _size(text)
+    if not 1_024 <= size <= 1_048_576:
+        raise ValueError(f"'{text}' is out of range: write 1024 to 1048576 bytes")
+    return size
+
+
+def _count(text: str) -> int:
+    if re.fullmatch("[1-9][0-9]{0,6}", text) is None:
+        raise ValueError(f"'{text}' is no count: write a whole number from 1 to 9999999")
+    return int(text)
+
+
 def _tags(text: str) -> Tags:
     found = [tuple(part.strip().split(":", 1)) for part in text.split(",") if part.strip()]
     if any(len(tag) != 2 or not tag[0] for tag in found):
@@ -95,6 +109,8 @@ ADDRESS: Final = Kind(_address, "HOST:PORT", _show_address)
 DURATION: Final = Kind(parse_duration_ms, "DURATION", format_duration)
 SHARE: Final = Kind(_share, "SHARE", lambda value: f"{value:g}")
 SIZE: Final = Kind(_size, "BYTES")
+REQUEST_BYTES: Final = Kind(_request_bytes, "1024-1048576")
+COUNT: Final = Kind(_count, "COUNT")
 TAGS: Final = Kind(_tags, "TAGS", lambda tags: ",".join(f"{k}:{v}" for k, v in tags))
 FORMAT: Final = Kind(_one_of("text", "json"), "text|json")
 PROTOCOL: Final = Kind(_one_of("http", "grpc"), "http|grpc")

@@ -10,11 +10,13 @@ from typing import Any, Final
 from penstock.config.kinds import (
     ADDRESS,
     BOOL,
+    COUNT,
     DURATION,
     FORMAT,
     LEVEL,
     PORT,
     PROTOCOL,
+    REQUEST_BYTES,
     SHARE,
     SIZE,
     SOURCE,
@@ -25,6 +27,7 @@ from penstock.config.kinds import (
     Kind,
     Tags,
 )
+from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import ConfigError
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the reference server's default: Envoy is elsewhere
@@ -75,6 +78,18 @@ class Settings:
     )
     grpc_client_tls_san: str = _setting(
         "GRPC_CLIENT_TLS_SAN", TEXT, "", "name that clients' certificates must have, too"
+    )
+    max_request_bytes: int = _setting(
+        "PENSTOCK_MAX_REQUEST_BYTES",
+        REQUEST_BYTES,
+        DEFAULT_MAX_BYTES,
+        "most bytes of a request, over gRPC (also decompressed) and on /json",
+    )
+    max_calls: int = _setting(
+        "PENSTOCK_MAX_CALLS",
+        COUNT,
+        512,
+        "calls decided at once; more are answered at once as --on-unavailable says",
     )
     host: str = _setting("HOST", TEXT, ANY_IPV4, "address of the HTTP port")
     port: int = _setting(

@@ -5,7 +5,7 @@ has an end, has its `<<` merged in, and each map was looked at once.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import yaml
 
@@ -32,7 +32,7 @@ def compose(text: str, on_twice: Callable[[yaml.Node, str], None]) -> yaml.Node 
     """Read a text with one document; `on_twice` hears of keys that a map sets twice."""
     try:
         _check_nesting(text)
-        root = cast("yaml.Node | None", yaml.compose(text, Loader=_Loader))
+        root = yaml.compose(text, Loader=_Loader)
         if root is not None:
             _Walk(on_twice).measure(root)
     except yaml.MarkedYAMLError as exc:

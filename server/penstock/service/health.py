@@ -18,13 +18,17 @@ class Health:
     def __init__(
         self,
         has_rules: Callable[[], bool],
+        ended_parts: Callable[[], str] = str,
         *,
         needs_rules: bool = True,
         look: Callable[[], Awaitable[None]] | None = None,
         timer_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`look` reads something from the store, if readiness depends on that."""
+        """`ended_parts` names what should run and does not; `look` reads something from the store,
+        if readiness depends on that.
+        """
         self._has_rules = has_rules
+        self._ended_parts = ended_parts
         self._needs_rules = needs_rules
         self._look = look
         self._timer_s = timer_s
@@ -35,12 +39,16 @@ class Health:
 
     def is_healthy(self) -> bool:
         """Whether requests should come here. It does not depend on the store."""
-        return not self.is_draining and (self._has_rules() or not self._needs_rules)
+        if self.is_draining or self._ended_parts():
+            return False
+        return self._has_rules() or not self._needs_rules
 
     async def why_not_ready(self) -> str:
         """What is in the way of answering requests; empty if nothing is."""
         if self.is_draining:
             return "draining"
+        if ended := self._ended_parts():
+            return f"{ended} ended by itself"
         if not self._has_rules():
             return "no rules are loaded"
         return "" if self._look is None else await self._why_no_store(self._look)

@@ -14,7 +14,7 @@ from penstock.core.plan import Behaviour, Plan, Stored, decide, find_targets, ma
 from penstock.core.request import Request
 from penstock.core.rules import Domain, Rules
 from penstock.core.take import Key, Taken
-from penstock.errors import InvalidRequestError, RequestError, StoreError
+from penstock.errors import OverloadError, RequestError, StoreError
 from penstock.service.counting import Counting, Counts
 from penstock.service.headers import HeaderNames, Headers, limit_headers
 from penstock.service.metadata import dynamic_metadata
@@ -23,9 +23,6 @@ from penstock.store.port import BucketStore
 from penstock.telemetry.metrics import Metrics
 
 LOG: Final = logging.getLogger(__name__)
-
-MAX_DESCRIPTORS: Final = 1_000
-"""Envoy sends a handful. More than this would hold up every other caller."""
 
 STORE_SHARE: Final = 0.9
 """Of the caller's time, for the store: the rest is for the answer that it took too long."""
@@ -110,10 +107,6 @@ class Limiter:
             raise RequestError("rate limit domain must not be empty")
         if not request.descriptors:
             raise RequestError("rate limit descriptor list must not be empty")
-        if len(request.descriptors) > MAX_DESCRIPTORS:
-            raise InvalidRequestError(
-                f"{len(request.descriptors)} descriptors in one request, at most {MAX_DESCRIPTORS}"
-            )
         if self._rules is None:
             raise RequestError("no rate limit configuration loaded")
         domain = self._rules.get(request.domain)
@@ -151,6 +144,19 @@ class Limiter:
         if options.dynamic_metadata:
             metadata = dynamic_metadata(prepared.request, plan, decision)
         return Answer(decision, headers, metadata)
+
+    def turn_away(self, prepared: Prepared, calls: int) -> Answer:
+        """Answer without deciding, because so many calls are under way already.
+
+        OverloadError, unless the options say what to answer then.
+        """
+        self._metrics.overload.add()
+        if prepared.request.reports:
+            self._metrics.not_landed.add()
+        return self._answer_blindly(
+            prepared.request,
+            OverloadError(f"{calls} calls are under way, and PENSTOCK_MAX_CALLS admits no more"),
+        )
 
     async def _take(self, prepared: Prepared) -> tuple[Plan, Sequence[Taken], int]:
         plan = await self._plan(prepared) if prepared.targets else prepared.plan

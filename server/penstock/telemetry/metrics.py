@@ -74,6 +74,10 @@ class Metrics:
             "Answers given without the store, as on_unavailable says (allow, deny).",
             ("answer",),
         )
+        self.overload = self._counter(
+            "penstock_overload_total",
+            "Calls above PENSTOCK_MAX_CALLS at once. They were answered as on_unavailable says.",
+        )
         self.refunds = self._counter("penstock_refunded_hits_total", "Hits that were given back.")
         self.missing_limits = self._counter(
             "penstock_missing_limits_total",
@@ -164,6 +168,11 @@ class Metrics:
             "penstock_build_info",
             "1, with the version and the kind of store.",
             ("version", "store"),
+        )
+        self.part_restarts = self._counters(
+            "penstock_part_restarts_total",
+            "Parts of the server that ended by themselves and were started again.",
+            ("part",),
         )
         self.healthy = self._gauge("penstock_healthy", "1 while health checks say SERVING.")
         self.cpu_seconds = self._counter("process_cpu_seconds_total", "CPU time used.")

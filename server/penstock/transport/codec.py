@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from penstock._proto import rls_pb2
 from penstock.core.decision import Decision, Status
 from penstock.core.limits import Unit
-from penstock.core.request import Descriptor, Override, Request
+from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
 from penstock.errors import InvalidRequestError
 from penstock.service.limiter import Answer
 
@@ -19,6 +19,12 @@ METHOD: Final = "ShouldRateLimit"
 
 CACHED_STATUSES: Final = 4
 """Longer answers are rare, differ more, and would make the cache large."""
+
+MAX_OBJECTS: Final = 1 + 2 * MAX_DESCRIPTORS + MAX_ENTRIES
+"""Of a request in JSON: itself, its descriptors, an override for each, and their entries."""
+
+MAX_FIELDS: Final = 16
+"""Of an object in JSON. The largest has four, each under either of two names."""
 
 MAX_COMPLAINT: Final = 300
 """Characters of what is wrong with a JSON text: it may repeat what the client sent."""
@@ -37,8 +43,21 @@ def decode_request(data: bytes) -> Request:
         message = rls_pb2.RateLimitRequest.FromString(data)
     except DecodeError as exc:
         raise InvalidRequestError(f"not a RateLimitRequest: {exc}") from exc
-    descriptors = [_decode_descriptor(*numbered) for numbered in enumerate(message.descriptors)]
-    return Request(message.domain, tuple(descriptors), message.hits_addend)
+    descriptors = message.descriptors
+    # Before anything is made of them in Python, which takes a hundred times as long as parsing.
+    few = len(descriptors) <= MAX_DESCRIPTORS
+    _check_counts(len(descriptors), sum(len(one.entries) for one in descriptors) if few else 0)
+    decoded = [_decode_descriptor(*numbered) for numbered in enumerate(message.descriptors)]
+    return Request(message.domain, tuple(decoded), message.hits_addend)
+
+
+def _check_counts(descriptors: int, entries: int) -> None:
+    for count, most, what in (
+        (descriptors, MAX_DESCRIPTORS, "descriptors"),
+        (entries, MAX_ENTRIES, "entries"),
+    ):
+        if count > most:
+            raise InvalidRequestError(f"{count} {what} in one request, at most {most}")
 
 
 def _decode_descriptor(number: int, message: Any) -> Descriptor:
@@ -119,7 +138,7 @@ def json_to_request(text: bytes) -> bytes:
     """Turn a RateLimitRequest in JSON into its bytes; InvalidRequestError if it is none."""
     message = rls_pb2.RateLimitRequest()
     try:
-        fields = json.loads(text.decode(), object_pairs_hook=_read_object)
+        fields = json.loads(text.decode(), object_pairs_hook=_Objects().read)
         if not isinstance(fields, dict):
             raise TypeError("it must be an object")
         ParseDict(fields, message)
@@ -129,18 +148,30 @@ def json_to_request(text: bytes) -> bytes:
     return message.SerializeToString()
 
 
-def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse what protobuf's own reader has no good answer to."""
-    for key, value in pairs:
-        # Half of a surrogate pair has no UTF-8, and would be a SystemError there.
-        f"{key}{value if isinstance(value, str) else ''}".encode()
-        # It takes [] and "" for {}. All that a request has in lists are objects.
-        if isinstance(value, list) and not all(isinstance(item, dict) for item in value):
-            raise TypeError(f"what is in {key} must be objects")
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError("a key is there twice")
-    return fields
+class _Objects:
+    """Reads the objects of one JSON text, and refuses what protobuf's own reader has no good
+    answer to."""
+
+    def __init__(self) -> None:
+        self._left = MAX_OBJECTS
+
+    def read(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        self._left -= 1
+        if self._left < 0 or len(pairs) > MAX_FIELDS:
+            raise ValueError(
+                f"it is too large: at most {MAX_DESCRIPTORS} descriptors with {MAX_ENTRIES} entries"
+                f" in all, and {MAX_FIELDS} fields in an object"
+            )
+        for key, value in pairs:
+            # Half of a surrogate pair has no UTF-8, and would be a SystemError there.
+            f"{key}{value if isinstance(value, str) else ''}".encode()
+            # It takes [] and "" for {}. All that a request has in lists are objects.
+            if isinstance(value, list) and not all(isinstance(item, dict) for item in value):
+                raise TypeError(f"what is in {key} must be objects")
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            raise ValueError("a key is there twice")
+        return fields
 
 
 def answer_to_json(data: bytes) -> tuple[str, str]:

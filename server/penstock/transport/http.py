@@ -8,6 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
+from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import RequestError
 from penstock.transport.codec import answer_to_json, json_to_request
 from penstock.transport.http_connection import Connections
@@ -55,7 +56,9 @@ class HttpServer:
         main: HttpPort,
         debug: HttpPort,
         prometheus: tuple[HttpPort, str] | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
+        """`max_bytes` is the longest request to decide."""
         self._service = service
         self._pages = pages
         metrics = Page(self._metrics, "metrics for Prometheus")
@@ -70,7 +73,8 @@ class HttpServer:
                 "/ready": Page(self._ready, "whether to send requests"),
                 "/json": Page(self._json, "decide a RateLimitRequest", is_posted=True),
                 "/metrics": metrics,
-            }
+            },
+            max_bytes,
         )
         self._sites = [(main, site), (debug, Site(self._debug))]
         if prometheus is not None:

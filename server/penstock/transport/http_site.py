@@ -9,12 +9,10 @@ from typing import Final, NamedTuple
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import StoreError
 
 LOG: Final = logging.getLogger(__name__)
-
-MAX_BODY: Final = 65_536
-"""Bytes of a request. The longest that make sense have a few thousand."""
 
 BODY_S: Final = 10.0
 """For a request to arrive, once its headers have."""
@@ -51,8 +49,10 @@ class Page:
 
 
 class Site:
-    def __init__(self, pages: Mapping[str, Page]) -> None:
+    def __init__(self, pages: Mapping[str, Page], max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        """`max_bytes` is how much may be posted."""
         self._pages = pages
+        self._max_bytes = max_bytes
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         page = self._pages.get(request.path)
@@ -63,7 +63,7 @@ class Site:
             response = respond(Reply(405, f"{request.path} takes {allowed}\n"))
             response.headers["Allow"] = allowed
             return response
-        body = await _read_body(request) if page.is_posted else b""
+        body = await _read_body(request, self._max_bytes) if page.is_posted else b""
         if isinstance(body, Reply):
             response = respond(body)
             # What is left of the body is not to be taken for the next request.
@@ -88,10 +88,10 @@ async def _answer(path: str, page: Page, body: bytes) -> Reply:
         return FAULT
 
 
-async def _read_body(request: web.BaseRequest) -> bytes | Reply:
+async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes | Reply:
     """Read what was posted, or say why not."""
-    too_long = Reply(413, f"more than {MAX_BODY} bytes\n")
-    if (request.content_length or 0) > MAX_BODY:
+    too_long = Reply(413, f"more than {max_bytes} bytes\n")
+    if (request.content_length or 0) > max_bytes:
         return too_long
     body = bytearray()
     try:
@@ -100,7 +100,7 @@ async def _read_body(request: web.BaseRequest) -> bytes | Reply:
         async with asyncio.timeout(BODY_S):
             async for chunk in request.content.iter_any():
                 body += chunk
-                if len(body) > MAX_BODY:
+                if len(body) > max_bytes:
                     return too_long
     except TimeoutError:
         return Reply(408, f"the request did not arrive in {BODY_S} s\n")

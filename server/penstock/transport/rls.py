@@ -24,14 +24,21 @@ CACHED_DESCRIPTORS: Final = 8
 
 class RateLimitService:
     def __init__(
-        self, limiter: Limiter, metrics: Metrics | None = None, tracer: Tracer | None = None
+        self,
+        limiter: Limiter,
+        metrics: Metrics | None = None,
+        tracer: Tracer | None = None,
+        max_calls: int = 512,
     ) -> None:
+        """`max_calls` is how many may be decided at once."""
         self._limiter = limiter
         self._metrics = metrics or Metrics()
         self._seconds = self._metrics.response_seconds.of(METHOD)
         self._tracer = tracer
         self._generation = limiter.generation
         self._prepared: dict[bytes, Prepared] = {}
+        self._max_calls = max_calls
+        self._calls = 0
 
     async def should_rate_limit(
         self,
@@ -48,7 +55,7 @@ class RateLimitService:
         try:
             if self._tracer is None:
                 prepared = self._find(request)
-                answer = await self._limiter.answer(prepared, timeout_s)
+                answer = await self._admit(prepared, timeout_s)
                 return _encode(prepared, answer)
             with self._tracer.request(f"{SERVICE}/{method}", headers) as span:
                 return await self._answer_traced(request, timeout_s, span)
@@ -68,7 +75,7 @@ class RateLimitService:
             prepared = self._find(request)
             span.note("penstock.domain", prepared.request.domain)
             span.note("penstock.descriptors", len(prepared.request.descriptors))
-            answer = await self._limiter.answer(prepared, timeout_s)
+            answer = await self._admit(prepared, timeout_s)
             encoded = _encode(prepared, answer)
         except BaseException as exc:
             span.note("penstock.code", _error_type(exc))
@@ -77,6 +84,20 @@ class RateLimitService:
         span.note("penstock.code", "over_limit" if answer.decision.over else "ok")
         span.note("rpc.grpc.status_code", 0)
         return encoded
+
+    async def _admit(self, prepared: Prepared, timeout_s: float | None) -> Answer:
+        """Decide, unless too many calls are under way. Reports may be as many again: they tell of
+        what was used already, and would be lost."""
+        calls = self._calls
+        if calls >= self._max_calls and (
+            calls >= 2 * self._max_calls or not prepared.request.reports
+        ):
+            return self._limiter.turn_away(prepared, calls)
+        self._calls = calls + 1
+        try:
+            return await self._limiter.answer(prepared, timeout_s)
+        finally:
+            self._calls -= 1
 
     def _find(self, request: bytes) -> Prepared:
         if self._generation != self._limiter.generation:

@@ -11,9 +11,9 @@ from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.core.take import Key, Take, Taken
-from penstock.errors import InvalidRequestError, RequestError, StoreError
+from penstock.errors import RequestError, StoreError
 from penstock.service.headers import HeaderNames, limit_headers
-from penstock.service.limiter import MAX_DESCRIPTORS, Answer, Limiter, OnUnavailable, Options
+from penstock.service.limiter import Answer, Limiter, OnUnavailable, Options
 from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
 from penstock.store.policy_port import Change
@@ -64,11 +64,6 @@ class BrokenStore(MemoryStore):
     [
         (on("user", domain=""), RequestError, "rate limit domain must not be empty"),
         (on(), RequestError, "rate limit descriptor list must not be empty"),
-        (
-            on(*["user"] * (MAX_DESCRIPTORS + 1)),
-            InvalidRequestError,
-            "1001 descriptors in one request, at most 1000",
-        ),
     ],
 )
 def test_what_cannot_be_decided_is_refused(

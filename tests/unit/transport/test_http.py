@@ -211,8 +211,16 @@ async def test_json_is_answered_as_json(served: Serving) -> None:
             "descriptor 0: its limit override has no known unit (0); use one of SECOND,",
         ),
         (
-            json.dumps({"domain": "d", "descriptors": [{}] * 1_001}),
-            "1001 descriptors in one request, at most 1000",
+            json.dumps({"domain": "d", "descriptors": [{}] * 257}),
+            "257 descriptors in one request, at most 256",
+        ),
+        (
+            json.dumps({"domain": "d", "descriptors": [{}] * 10_000}),
+            "at most 256 descriptors with 2048 entries in all",
+        ),
+        (
+            json.dumps({f"f{number}": 1 for number in range(10_000)}),
+            "and 16 fields in an object",
         ),
     ],
 )

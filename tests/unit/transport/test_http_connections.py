@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import ConfigError
 from penstock.transport import http, http_connection, http_listen, http_site
 from penstock.transport.http import HttpPort, HttpServer
@@ -149,10 +150,10 @@ async def test_a_body_that_does_not_come_is_408(
     assert status(await served.send(sent)) == 408
 
 
-async def test_a_body_is_64_kib_at_most(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_is_256_kib_at_most(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is told to be longer is not even read; one that grows is cut off."""
     monkeypatch.setattr(http_connection, "LINGER_S", 0.2)
-    fitting = ASK.ljust(http_site.MAX_BODY)
+    fitting = ASK.ljust(DEFAULT_MAX_BYTES)
     assert status(await served.send(post(fitting))) == 200
     assert status(await served.send(post_chunked(fitting[:100], fitting[100:]))) == 200
     for sent in (
@@ -163,7 +164,7 @@ async def test_a_body_is_64_kib_at_most(served: Serving, monkeypatch: pytest.Mon
     ):
         answer = await served.send(sent)
         assert status(answer) == 413
-        assert answer.endswith(b"\r\n\r\nmore than 65536 bytes\n")
+        assert answer.endswith(b"\r\n\r\nmore than 262144 bytes\n")
     assert await served.get("/healthcheck") == (200, "OK")
 
 
@@ -220,7 +221,7 @@ async def test_requests_may_follow_each_other_on_a_connection(served: Serving) -
     """Also before the first is answered; a refused body is never taken for a request."""
     answer = await served.send(HEALTH + HEALTH.replace(b"healthcheck", b"ready") + LAST)
     assert [answer.count(text) for text in (b"\r\n\r\nOK", b"\r\n\r\nready")] == [2, 1]
-    smuggled = HEALTH.ljust(http_site.MAX_BODY + 1)
+    smuggled = HEALTH.ljust(DEFAULT_MAX_BYTES + 1)
     keeping = post(smuggled).replace(b"Connection: close\r\n", b"")
     answer = await served.send(keeping)
     assert (status(answer), answer.count(b"HTTP/1.1")) == (413, 1)

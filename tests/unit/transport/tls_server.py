@@ -41,7 +41,7 @@ async def serve(tls: Tls, uds: str = "") -> AsyncIterator[str]:
     server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0, uds, tls=tls))
     address = await server.start()
     try:
-        await server.set_serving(serving=True)
+        server.set_serving(serving=True)
         yield address
     finally:
         await server.stop(0)

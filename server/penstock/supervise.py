@@ -1,0 +1,121 @@
+"""Keeps the long-lived parts of a server running.
+
+The law of this file: a server never looks well while a part of it does not run. A part that ends by
+itself is told of, makes the server unhealthy, and is started again. If that can't be done, the
+server ends with an error.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, NoReturn, Protocol
+
+from penstock.errors import PartError
+from penstock.telemetry.metrics import Metrics
+
+LOG: Final = logging.getLogger(__name__)
+
+PAUSE_S: Final = 1.0
+"""Before work that ended is begun again, so that work which always fails is no busy loop."""
+
+TRIES: Final = 10
+"""How often in a row work may end soon after it began."""
+
+
+class Part(Protocol):
+    """Something that runs as long as the server does."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def start(self) -> object:
+        """Begin again, after it ended; raises what is in the way."""
+        ...
+
+    async def wait(self) -> None:
+        """Return, or raise what it was, when the part has ended by itself."""
+        ...
+
+
+class Work:
+    """A coroutine without an end, as a part."""
+
+    def __init__(
+        self, name: str, run: Callable[[], Awaitable[None]], pause_s: float = PAUSE_S
+    ) -> None:
+        self.name = name
+        self._run = run
+        self._pause_s = pause_s
+        self._begun_s = 0.0
+        self._short_runs = 0
+
+    async def start(self) -> None:
+        """Pause before the work is done again, or raise if it has ended too often."""
+        lived_s = time.monotonic() - self._begun_s
+        self._short_runs = 0 if lived_s > TRIES * PAUSE_S else self._short_runs + 1
+        if self._short_runs >= TRIES:
+            raise RuntimeError(f"it ended {TRIES} times in a row")
+        await asyncio.sleep(self._pause_s)
+
+    async def wait(self) -> None:
+        self._begun_s = time.monotonic()
+        await self._run()
+
+
+class Parts:
+    """The parts that run, and which of them have ended."""
+
+    def __init__(self, metrics: Metrics, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called when a part has ended, and when it runs again."""
+        self._metrics = metrics
+        self._changed = changed
+        self._keeping: list[asyncio.Task[NoReturn]] = []
+        self._failed: asyncio.Queue[BaseException] = asyncio.Queue()
+        self._ended: set[str] = set()
+
+    @property
+    def ended(self) -> str:
+        """The names of parts that do not run; empty if all do."""
+        return ", ".join(sorted(self._ended))
+
+    def keep(self, part: Part) -> None:
+        """Watch a part that was started, and start it again whenever it ends."""
+        task = asyncio.create_task(self._keep(part))
+        task.add_done_callback(self._note_failure)
+        self._keeping.append(task)
+
+    async def failed(self) -> NoReturn:
+        """Raise when a part has ended for good: PartError says which."""
+        raise await self._failed.get()
+
+    async def stop(self) -> None:
+        """Watch no longer. What runs as work ends with this."""
+        keeping, self._keeping = self._keeping, []
+        for task in keeping:
+            task.cancel()
+        if keeping:
+            await asyncio.wait(keeping)
+
+    async def _keep(self, part: Part) -> NoReturn:
+        while True:
+            try:
+                await part.wait()
+            except Exception:
+                LOG.exception("%s ended by itself, starting it again", part.name)
+            else:
+                LOG.error("%s ended by itself, starting it again", part.name)
+            self._metrics.part_restarts.of(part.name).add()
+            self._ended.add(part.name)
+            self._changed()
+            try:
+                await part.start()
+            except Exception as exc:
+                raise PartError(f"{part.name} ended by itself and can't go on: {exc}") from exc
+            self._ended.discard(part.name)
+            self._changed()
+            LOG.info("%s runs again", part.name)
+
+    def _note_failure(self, task: "asyncio.Task[NoReturn]") -> None:
+        if not task.cancelled() and (fault := task.exception()):
+            self._failed.put_nowait(fault)
