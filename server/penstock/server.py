@@ -23,6 +23,7 @@ from penstock.config.settings import Settings
 from penstock.config.watch import RulesWatcher
 from penstock.core.rules import Rules
 from penstock.errors import StoreError
+from penstock.memory import Memory, find_trim
 from penstock.service.health import Health
 from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
@@ -173,6 +174,8 @@ class _Server:
         if sender is not None:
             every_s = self._settings.stats_flush_interval / 1000
             works.append(Work("the sender to StatsD", lambda: sender.run(every_s)))
+        if (trim := find_trim()) is not None:
+            works.append(Work("the return of memory", Memory(trim).keep_small))
         for work in works:
             self._parts.keep(work)
 

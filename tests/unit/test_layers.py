@@ -38,10 +38,12 @@ ALLOWED = {
         "penstock.transport", "penstock.service", "penstock.config", "penstock.core",
         "penstock.errors", "penstock.telemetry",
     },
+    "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
+    "penstock.memory": set(),
     "penstock.server": {
         "penstock", "penstock.build", "penstock.server", "penstock.transport", "penstock.service",
         "penstock.store", "penstock.config", "penstock.core", "penstock.errors",
-        "penstock.telemetry",
+        "penstock.telemetry", "penstock.supervise", "penstock.memory",
     },
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",

@@ -37,4 +37,6 @@ def set_up(level: str, form: str) -> Repeats:
     logging.basicConfig(level=max(severity, logging.WARNING), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
     logging.getLogger("penstock").setLevel(severity)
+    # A line for each header that is not UTF-8, and all of what clients sent in it.
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)
     return repeats

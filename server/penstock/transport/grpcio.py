@@ -29,8 +29,9 @@ MAX_MS: Final = 2**31 - 1
 QUIET_S: Final = 0.5
 """Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
 
-MAX_STREAMS: Final = 1_000
-"""Calls of one connection at a time. Envoy opens another connection when it needs more."""
+MAX_STREAMS: Final = 128
+"""Calls of one connection at a time, which may hold 18 KB each before Python sees them. Envoy opens
+another connection when it needs more; other clients wait for a call to end."""
 
 MAX_PENDING: Final = 32_768
 """Calls that arrived and that Python has not seen yet. gRPC's own 1,000 are soon reached while the
@@ -88,9 +89,12 @@ class GrpcServer:
 
     name: Final = "the gRPC server"
 
-    def __init__(self, service: RateLimitService, listener: Listener) -> None:
+    def __init__(
+        self, service: RateLimitService, listener: Listener, open_calls: OpenCalls | None = None
+    ) -> None:
         self._service = service
         self._listener = listener
+        self._open_calls = open_calls or OpenCalls()
         self._calls = 0
         self._health = HealthChecks()
         self._server: grpc.aio.Server | None = None
@@ -170,10 +174,9 @@ class GrpcServer:
             interceptors=(NamedClients(san),) if san else (),
             options=tuple(_options(self._listener)),
         )
-        open_calls = OpenCalls()
         server.add_generic_rpc_handlers(
             tuple(
-                grpc.method_handlers_generic_handler(service, open_calls.bound(handlers))
+                grpc.method_handlers_generic_handler(service, self._open_calls.bound(handlers))
                 for service, handlers in self._handlers().items()
             )
         )

@@ -29,8 +29,14 @@ Behaviour = Callable[[Any, Any], Any]
 
 
 class OpenCalls:
-    def __init__(self, message_s: float = MESSAGE_S, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(
+        self,
+        message_s: float = MESSAGE_S,
+        max_waiting: int = MAX_WAITING,
+        max_streams: int = MAX_STREAMS,
+    ) -> None:
         self._message_s = message_s
+        self._max_waiting = max_waiting
         self._max_streams = max_streams
         self._waiting: dict[asyncio.Timeout, None] = {}
         """Oldest first."""
@@ -79,7 +85,7 @@ class OpenCalls:
         return message
 
     def _wait(self, limit: asyncio.Timeout) -> None:
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= self._max_waiting:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.reschedule(asyncio.get_running_loop().time())
