@@ -78,8 +78,9 @@ async def agree(one: BucketStore, other: BucketStore, script: Script) -> None:
             assert await one.reset(action, now) >= await other.reset(action, now)
         else:
             policy_of |= {take.key: take.limits for take in action}
-            mine = [taken.drawn for taken in await one.take(action, now)]
-            assert mine == [taken.drawn for taken in await other.take(action, now)]
+            mine = [(taken.drawn, taken.refilled_ms) for taken in await one.take(action, now)]
+            others = await other.take(action, now)
+            assert mine == [(taken.drawn, taken.refilled_ms) for taken in others]
     for key, policy in policy_of.items():
         assert await holding(one, key, policy, now) == await holding(other, key, policy, now)
 

@@ -113,9 +113,9 @@ async def _limits(store: Store, key: Key) -> tuple[Limit, ...]:
 def _levels(limits: tuple[Limit, ...], item: Item | None, at_ms: int) -> Sequence[Level]:
     """As a take would find them now, under the limits in force."""
     limits = tuple(sorted(limits))
-    at_ms, balances, consumed = settle(item, limits, at_ms)
+    refilled_ms, balances, consumed = settle(item, limits, at_ms)
     return [
-        Level(limit, balance, used, wait_ms(limit, balance, limit.burst, at_ms))
+        Level(limit, balance, used, wait_ms(limit, balance, limit.burst, at_ms, refilled_ms))
         for limit, balance, used in zip(limits, balances, consumed, strict=True)
     ]
 

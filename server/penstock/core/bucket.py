@@ -16,7 +16,12 @@ NEVER: Final = 2**63 - 1
 """A moment that does not come. It fits the signed 64 bits that stores keep."""
 
 IDLE_MS: Final = 60_000
-"""How long a full item is kept: longer than clocks that share a store may differ."""
+"""How long a store of one machine keeps a full item. One clock serves all of its processes, so the
+minute is no matter of clocks: it spares the store from making an item anew for every request."""
+
+CLOCKS_APART_MS: Final = 3_600_000
+"""The clocks of servers that share a store may differ by an hour, and do no harm. So a store with
+several clocks keeps a full item for an hour, and an `rf` further ahead than an hour is a fault."""
 
 
 def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
@@ -27,17 +32,49 @@ def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
     return now_ms * refill // period_ms - refilled_ms * refill // period_ms
 
 
-def wait_ms(limit: Limit, balance: int, amount: int, now_ms: int) -> int | None:
-    """How long until `amount` fits a bucket that holds `balance` now; None if it never does."""
+def wait_ms(
+    limit: Limit, balance: int, amount: int, now_ms: int, refilled_ms: int = 0
+) -> int | None:
+    """How long until `amount` fits a bucket that holds `balance` now; None if it never does.
+
+    `refilled_ms` is the bucket's `rf`. If `rf` is ahead of now, the bucket gains nothing before.
+    """
     missing = amount - balance
     if missing <= 0:
         return 0
     refill, period_ms = limit.refill, limit.period_ms
     if amount > limit.burst or refill == 0:
         return None
+    start_ms = refilled_ms if refilled_ms > now_ms else now_ms
     # The smallest t with floor(t * refill / period) >= target is ceil(target * period / refill).
-    target = now_ms * refill // period_ms + missing
+    target = start_ms * refill // period_ms + missing
     return -(-target * period_ms // refill) - now_ms
+
+
+def is_far_ahead(refilled_ms: int, now_ms: int) -> bool:
+    """Tell whether an `rf` is a fault of some clock: no server in order can have written it."""
+    return refilled_ms > now_ms + CLOCKS_APART_MS
+
+
+def settled_ms(refilled_ms: int, now_ms: int) -> int:
+    """Give the `rf` that a settled write at `now_ms` leaves behind.
+
+    An `rf` that is ahead stays, or the time up to it would be credited twice: by the clock that
+    was ahead, and again as it passes here. An `rf` that is far ahead comes back to now, or the
+    bucket would stand still for as long as that clock was wrong, which may be years.
+
+    Coming back is "without credit": the balance stays as it is. Nothing is added, because no time
+    has passed here. Nothing is taken away, because what the wrong clock credited was cut off at
+    the burst and can't be told from what was there before. The price: time that the wrong clock
+    credited is credited again, so one return lets at most one burst through twice.
+
+    Could two servers repeat that for ever, one who credits the hours and one who brings `rf` back?
+    Only if both are alive and more than an hour apart. Servers within an hour of each other never
+    find a rival's `rf` far ahead, so law 1 holds for them. Memory and SQLite have one clock. And
+    AWS refuses the signature of a clock that is a quarter of an hour off, so on DynamoDB no living
+    server writes such an `rf`: it is left over from a clock that somebody has mended.
+    """
+    return now_ms if refilled_ms <= now_ms or is_far_ahead(refilled_ms, now_ms) else refilled_ms
 
 
 class Bucket(NamedTuple):
@@ -81,12 +118,17 @@ class Item(NamedTuple):
         return latest
 
     def reset(self, limits: tuple[Limit, ...], now_ms: int) -> "Item":
-        """Fill every bucket under these limits, or under its own. What was consumed stays."""
+        """Fill every bucket under these limits, or under its own. What was consumed stays.
+
+        `rf` is now even if it was ahead: otherwise what is used of the burst would not come back
+        until then. A full bucket has no credit to gain, so whoever credits that time again can
+        only give back what is used from here on, once for each reset that somebody asks for.
+        """
         policy_ms = now_ms if limits else self.policy_ms
         limits = limits or tuple([bucket.limit for bucket in self.buckets])
-        refilled_ms, _, consumed = settle(self, limits, now_ms)
+        _, _, consumed = settle(self, limits, now_ms)
         full = [Bucket(limit, limit.burst, consumed[i]) for i, limit in enumerate(limits)]
-        return Item(refilled_ms, tuple(full), policy_ms)
+        return Item(now_ms, tuple(full), policy_ms)
 
 
 def settle(
@@ -110,4 +152,4 @@ def settle(
         else:
             balances.append(min(bucket.balance(rf, now_ms), limit.burst))
             consumed.append(bucket.consumed)
-    return max(now_ms, rf), balances, consumed
+    return now_ms if rf <= now_ms else settled_ms(rf, now_ms), balances, consumed

@@ -316,34 +316,37 @@ def _mode(
 def _status(part: Part, taken: Sequence[Taken], now_ms: int) -> Status:
     legs = part.legs
     if len(legs) == 1 and len(legs[0].limits) == 1:
-        take, first, (limit,), (amount,) = legs[0]
-        fits, balance = taken[take].drawn[first]
+        number, first, (limit,), (amount,) = legs[0]
+        drawn, _, refilled_ms = taken[number]
+        fits, balance = drawn[first]
     else:
         asked = [
-            (limit, amount, taken[leg.take].drawn[leg.first_draw + i])
+            (limit, amount, taken[leg.take].drawn[leg.first_draw + i], taken[leg.take].refilled_ms)
             for leg in legs
             for i, (limit, amount) in enumerate(zip(leg.limits, leg.amounts, strict=True))
         ]
-        limit, amount, (fits, balance) = min(
-            asked, key=lambda one: _urgency(one[0], one[1], one[2], now_ms)
+        limit, amount, (fits, balance), refilled_ms = min(
+            asked, key=lambda one: _urgency(one[0], one[1], one[2], one[3], now_ms)
         )
     if not fits:
-        wait = _wait_ms(limit, amount, balance, now_ms)
+        wait = _wait_ms(limit, amount, balance, refilled_ms, now_ms)
         shadowed = part.rule.shadow_mode
         return Status(not shadowed, limit, 0, -(-wait // 1000), shadowed)
     remaining = balance // MILLI if balance > 0 else 0
-    until_full = wait_ms(limit, balance, limit.burst, now_ms) or 0
+    until_full = wait_ms(limit, balance, limit.burst, now_ms, refilled_ms) or 0
     return Status(False, limit, min(remaining, UINT32_MAX), -(-until_full // 1000))
 
 
-def _urgency(limit: Limit, amount: int, drawn: Drawn, now_ms: int) -> tuple[bool, float]:
+def _urgency(
+    limit: Limit, amount: int, drawn: Drawn, refilled_ms: int, now_ms: int
+) -> tuple[bool, float]:
     """Order what to report: the refused limit that takes longest, else the least share left."""
     if not drawn.fits:
-        return False, -_wait_ms(limit, amount, drawn.balance, now_ms)
+        return False, -_wait_ms(limit, amount, drawn.balance, refilled_ms, now_ms)
     return True, drawn.balance / limit.burst if limit.burst else 0.0
 
 
-def _wait_ms(limit: Limit, amount: int, balance: int, now_ms: int) -> int:
-    wait = wait_ms(limit, balance, amount, now_ms)
+def _wait_ms(limit: Limit, amount: int, balance: int, refilled_ms: int, now_ms: int) -> int:
+    wait = wait_ms(limit, balance, amount, now_ms, refilled_ms)
     # What never fits waits a period, so that nobody is told to try again at once.
     return limit.period_ms if wait is None else wait

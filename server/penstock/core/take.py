@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from penstock.core.bucket import Bucket, Item, settle
+from penstock.core.bucket import Bucket, Item, is_far_ahead, settle
 from penstock.core.limits import Limit
 
 
@@ -46,6 +46,9 @@ TAKE, DRAIN, CHARGE, REFUND = Mode.TAKE, Mode.DRAIN, Mode.CHARGE, Mode.REFUND
 ALONE, TOGETHER = Denies.ALONE, Denies.TOGETHER
 OWED = (Mode.CHARGE, Mode.REFUND)
 """Reports of what already happened: due even if the caller is gone."""
+
+CLOCKS_AGREE_MS: Final = 5_000
+"""Clocks that are synchronised differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,31 +100,43 @@ class Taken(NamedTuple):
 
     drawn: tuple[Drawn, ...]
     item: Item | None
+    refilled_ms: int
+    """The `rf` that the balances go by. If `rf` is ahead of now, they grow only from then on."""
 
 
 def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: int) -> list[Taken]:
     """Decide takes on distinct items, which `get` looks up, all or none."""
     if len(takes) == 1 and takes[0].is_plain:
         item = get(takes[0].key)
-        if not _is_newer(item, takes[0]):
+        if item is None or not _is_newer(item, takes[0]):
             return [_take_plain(item, takes[0], now_ms)]
-    items = [get(take.key) for take in takes]
-    newer = [_is_newer(item, take) for item, take in zip(items, takes, strict=True)]
-    drafts = [
-        Draft(item, adopt(take, item) if is_newer and item else take, now_ms)
-        for take, item, is_newer in zip(takes, items, newer, strict=True)
-    ]
+    drafts: list[Draft] = []
+    kept: list[int | None] = []
+    """How many buckets to keep of each item: those behind belong to limits that are gone."""
+    for take in takes:
+        item, viewed, known = get(take.key), take, None
+        if item is not None and _is_newer(item, take):
+            if is_read_ahead(item, now_ms):
+                viewed = merge(take, item, now_ms)
+            else:
+                viewed, known = adopt(take, item), len(item.buckets)
+        drafts.append(Draft(item, viewed, now_ms))
+        kept.append(known)
     denied = are_denied(drafts)
-    taken = [draft.taken(denied) for draft in drafts]
-    return [
-        _without_gone(one, item) if is_newer and item else one
-        for one, item, is_newer in zip(taken, items, newer, strict=True)
-    ]
+    return [_first(known, draft.taken(denied)) for known, draft in zip(kept, drafts, strict=True)]
 
 
-def _is_newer(item: Item | None, take: Take) -> bool:
+def _is_newer(item: Item, take: Take) -> bool:
     """Somebody who read the policy later has settled the item, under other limits."""
-    return item is not None and item.policy_ms > take.policy_ms and _is_outdated(item, take)
+    return item.policy_ms > take.policy_ms and _is_outdated(item, take)
+
+
+def is_read_ahead(item: Item, now_ms: int) -> bool:
+    """Tell whether an item's limits were read by a clock that is, or was, ahead of this one.
+
+    Then nobody can tell whether those limits are newer than others.
+    """
+    return item.policy_ms > now_ms + CLOCKS_AGREE_MS
 
 
 def adopt(take: Take, item: Item) -> Take:
@@ -137,11 +152,23 @@ def adopt(take: Take, item: Item) -> Take:
     return replace(take, limits=(*newer, *gone), draws=tuple(draws), policy_ms=item.policy_ms)
 
 
-def _without_gone(taken: Taken, item: Item) -> Taken:
-    """Drop what was taken from limits that a newer item does not have any more."""
-    if taken.item is None:
+def merge(take: Take, item: Item, now_ms: int) -> Take:
+    """Go by the limits of the take, and keep those of the item that are not known here.
+
+    A clock that was ahead must not hold off a change of policy until its time has come. But the
+    server with that clock may be alive, and its limits may be the newer ones. If this take dropped
+    a limit, that server would add the limit again, and an added limit starts full: so it stays.
+    """
+    known = {limit.name for limit in take.limits}
+    others = [bucket.limit for bucket in item.buckets if bucket.limit.name not in known]
+    return replace(take, limits=(*take.limits, *others), policy_ms=now_ms)
+
+
+def _first(kept: int | None, taken: Taken) -> Taken:
+    """Store only so many buckets, or all of them."""
+    if taken.item is None or kept is None:
         return taken
-    return taken._replace(item=taken.item._replace(buckets=taken.item.buckets[: len(item.buckets)]))
+    return taken._replace(item=taken.item._replace(buckets=taken.item.buckets[:kept]))
 
 
 def are_denied(drafts: Sequence["Draft"]) -> bool:
@@ -155,39 +182,46 @@ def are_denied(drafts: Sequence["Draft"]) -> bool:
 def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     """What comes out below for the commonest take of all, in half of the time."""
     amount, policy_ms = take.draws[0].amount, take.policy_ms
-    if item is not None and item.policy_ms > policy_ms:
+    if item is not None and policy_ms < item.policy_ms <= now_ms + CLOCKS_AGREE_MS:
         policy_ms = item.policy_ms
     rf, (balance,), (consumed,) = settle(item, take.limits, now_ms)
     if balance < amount:
         synced = None
-        if _is_outdated(item, take):
+        if item is not None and _must_settle(item, take, now_ms):
             synced = Item(rf, (Bucket(take.limits[0], balance, consumed),), policy_ms)
-        return Taken((Drawn(False, balance),), synced)
+        return Taken((Drawn(False, balance),), synced, rf)
     if amount == 0:
-        return Taken((Drawn(True, balance),), None)
+        return Taken((Drawn(True, balance),), None, rf)
     left = balance - amount
     bucket = Bucket(take.limits[0], left, consumed + amount)
-    return Taken((Drawn(True, left),), Item(rf, (bucket,), policy_ms))
+    return Taken((Drawn(True, left),), Item(rf, (bucket,), policy_ms), rf)
 
 
-def _is_outdated(item: Item | None, take: Take) -> bool:
-    """An item goes by the limits that it was last settled under. If those have changed, it is
-    settled even by a take that is denied: at its old rate it might deny for long."""
-    return item is not None and tuple([bucket.limit for bucket in item.buckets]) != take.limits
+def _must_settle(item: Item, take: Take, now_ms: int) -> bool:
+    """Tell whether even a take that is denied settles the item, which might deny for long else:
+    at the rate of old limits, or because its `rf` is far ahead."""
+    return is_far_ahead(item.refilled_ms, now_ms) or _is_outdated(item, take)
+
+
+def _is_outdated(item: Item, take: Take) -> bool:
+    """An item goes by the limits that it was last settled under; tell whether they changed."""
+    return tuple([bucket.limit for bucket in item.buckets]) != take.limits
 
 
 class Draft:
     """A take while it is being decided: what it would do to its item, if the call is admitted."""
 
     __slots__ = (
-        "_after", "_consumed", "_is_outdated", "_policy_ms", "_rf",
+        "_after", "_consumed", "_must_settle", "_policy_ms", "_rf",
         "before", "denied", "fits", "left", "quota_passed", "quota_refused", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
         self.take = take
-        self._is_outdated = _is_outdated(item, take)
-        self._policy_ms = max(take.policy_ms, 0 if item is None else item.policy_ms)
+        self._must_settle = item is not None and _must_settle(item, take, now_ms)
+        self._policy_ms = take.policy_ms
+        if item is not None and not is_read_ahead(item, now_ms):
+            self._policy_ms = max(take.policy_ms, item.policy_ms)
         self._rf, self.before, self._consumed = settle(item, take.limits, now_ms)
         self.left = self.before.copy()
         """What is in each bucket if the call is admitted."""
@@ -243,15 +277,16 @@ class Draft:
     def taken(self, denied: bool) -> Taken:
         if denied:
             before = [self.before[draw.limit] for draw in self.take.draws]
-            return Taken(tuple(map(Drawn, self.fits, before)), self._synced())
-        return Taken(tuple(map(Drawn, self.fits, self._after)), self.item() or self._synced())
+            return Taken(tuple(map(Drawn, self.fits, before)), self._synced(), self._rf)
+        drawn = tuple(map(Drawn, self.fits, self._after))
+        return Taken(drawn, self.item() or self._synced(), self._rf)
 
     def item(self) -> Item | None:
         """The item if the call is admitted; None if that changes nothing."""
         return None if self.left == self.before else self._item(self.left)
 
     def _synced(self) -> Item | None:
-        return self._item(self.before) if self._is_outdated and not all(self.fits) else None
+        return self._item(self.before) if self._must_settle and not all(self.fits) else None
 
     def _item(self, left: list[int]) -> Item:
         before = self.before

@@ -148,6 +148,10 @@ class Metrics:
         self.circuit_open = self._gauge(
             "penstock_store_circuit_open", "1 while DynamoDB is not asked because it fails."
         )
+        self.clock_skew = self._gauge(
+            "penstock_store_clock_skew_seconds",
+            "How far this server's clock is ahead of DynamoDB's, at the least; negative if behind.",
+        )
         self.unknown_outcomes = self._counter(
             "penstock_store_unknown_outcomes_total",
             "Callers whose write may have landed or not. It is counted as consumed.",

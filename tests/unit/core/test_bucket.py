@@ -3,7 +3,16 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.core.bucket import IDLE_MS, NEVER, Bucket, Item, credit, settle, wait_ms
+from penstock.core.bucket import (
+    CLOCKS_APART_MS,
+    IDLE_MS,
+    NEVER,
+    Bucket,
+    Item,
+    credit,
+    settle,
+    wait_ms,
+)
 from penstock.core.limits import MILLI, Limit, Unit
 
 from tests.unit.core.slow_bucket import SlowBucket
@@ -86,6 +95,51 @@ def test_the_wait_is_the_smallest_that_is_enough(
     assert wait == 0 or bucket.balance(now, now + wait - 1) < amount
 
 
+@given(limits(), st.integers(-100 * MILLI, 100 * MILLI), amounts, st.integers(-5_000, 2 * 10**6))
+def test_the_wait_counts_from_an_rf_that_is_ahead(
+    limit: Limit, tokens: int, amount: int, ahead: int
+) -> None:
+    """Until `rf` the bucket gains nothing, and the wait says so to the millisecond."""
+    bucket, rf = Bucket(limit, min(tokens, limit.burst), 0), EPOCH_MS + ahead
+    wait = wait_ms(limit, bucket.balance(rf, EPOCH_MS), amount, EPOCH_MS, rf)
+    if wait is not None:
+        assert bucket.balance(rf, EPOCH_MS + wait) >= amount
+        assert wait == 0 or bucket.balance(rf, EPOCH_MS + wait - 1) < amount
+        assert wait == 0 or wait > ahead
+
+
+@given(limits(), st.integers(-100 * MILLI, 100 * MILLI), st.integers(1, 10**12))
+def test_an_rf_more_than_an_hour_ahead_comes_back_without_credit(
+    limit: Limit, tokens: int, ahead: int
+) -> None:
+    """Up to an hour it stays. Either way the balance is what it was."""
+    tokens = min(tokens, limit.burst)
+    item = Item(EPOCH_MS + ahead, (Bucket(limit, tokens, 7),))
+    rf = EPOCH_MS + ahead if ahead <= CLOCKS_APART_MS else EPOCH_MS
+    assert settle(item, (limit,), EPOCH_MS) == (rf, [tokens], [7])
+
+
+@given(
+    limits(),
+    st.lists(st.tuples(steps_ms, st.integers(0, CLOCKS_APART_MS), amounts), max_size=40),
+)
+def test_clocks_an_hour_apart_give_no_moment_twice(
+    limit: Limit, takes: list[tuple[int, int, int]]
+) -> None:
+    """Whoever settles next, and however far each clock is ahead: `rf` never goes back."""
+    now, admitted, clocks = EPOCH_MS, 0, [EPOCH_MS]
+    item: Item | None = None
+    for step, ahead, amount in takes:
+        now += step
+        clocks.append(now + ahead)
+        rf, (balance,), _ = settle(item, (limit,), now + ahead)
+        assert item is None or rf >= item.refilled_ms
+        if balance >= amount:
+            admitted += amount
+            item = Item(rf, (Bucket(limit, balance - amount, 0),))
+    assert admitted <= limit.burst + credit(limit, min(clocks), max(clocks))
+
+
 @given(limits("a"), limits("b"), st.integers(-20, 20), st.integers(-20, 20))
 def test_an_item_is_full_at_the_moment_its_last_bucket_is(
     first: Limit, second: Limit, one: int, other: int
@@ -135,11 +189,12 @@ def test_a_new_limit_starts_full_and_a_removed_one_is_gone() -> None:
     assert settle(lone, (new,), EPOCH_MS) == (EPOCH_MS, [5 * MILLI], [0])
 
 
-def test_a_reset_gives_the_burst_back_and_keeps_the_record() -> None:
-    """What was consumed stays on record; the timestamp does not go back."""
+@pytest.mark.parametrize("ahead", [-5, 0, 5, 2 * CLOCKS_APART_MS])
+def test_a_reset_gives_the_burst_back_and_keeps_the_record(ahead: int) -> None:
+    """What was consumed stays on record. The bucket refills from now on, wherever `rf` was."""
     limit = Limit.per(5, 1_000, burst=8)
-    item = Item(EPOCH_MS, (Bucket(limit, -3, 42),))
-    assert item.reset((), EPOCH_MS - 5) == Item(EPOCH_MS, (Bucket(limit, 8 * MILLI, 42),))
+    item = Item(EPOCH_MS + ahead, (Bucket(limit, -3, 42),))
+    assert item.reset((), EPOCH_MS) == Item(EPOCH_MS, (Bucket(limit, 8 * MILLI, 42),))
 
 
 @pytest.mark.parametrize(("unit", "period_ms"), [(u, u.value) for u in Unit if u.value])

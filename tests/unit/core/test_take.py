@@ -5,9 +5,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.core.bucket import Bucket, Item
+from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken, take_all
+from penstock.core.take import (
+    CLOCKS_AGREE_MS,
+    Denies,
+    Draw,
+    Drawn,
+    Key,
+    Mode,
+    Take,
+    Taken,
+    take_all,
+)
 
 from tests.unit.core.strategies import EPOCH_MS, amounts, limits, steps_ms
 
@@ -168,7 +178,11 @@ def test_reports_must_land(mode: Mode, must_land: bool) -> None:
     assert take(Draw(0, 1, Mode.TAKE), Draw(0, 1, mode)).must_land == must_land
 
 
-@given(limits(), st.integers(-50, 50), amounts, steps_ms, DENIES, st.booleans())
+ANY_STEP = steps_ms | st.integers(-2 * CLOCKS_APART_MS, 0)
+"""Some clocks go back, by more than an hour, too."""
+
+
+@given(limits(), st.integers(-50, 50), amounts, ANY_STEP, DENIES, st.booleans())
 def test_the_plain_take_is_the_general_one(
     limit: Limit, tokens: int, amount: int, step: int, denies: Denies, exists: bool
 ) -> None:
@@ -185,6 +199,20 @@ def test_the_plain_take_is_the_general_one(
     (long,) = take_all(items.get, [general], EPOCH_MS + step)
     assert short.drawn == long.drawn[:1]
     assert short.item == long.item
+    assert short.refilled_ms == long.refilled_ms
+
+
+@pytest.mark.parametrize("draws", [(Draw(0, MILLI),), (Draw(0, MILLI), Draw(0, MILLI))])
+@pytest.mark.parametrize("ahead", [CLOCKS_APART_MS, CLOCKS_APART_MS + 1])
+def test_a_refused_take_brings_an_rf_back_that_is_far_ahead(
+    draws: tuple[Draw, ...], ahead: int
+) -> None:
+    """A bucket that only ever refuses would stand still for as long as a clock was wrong."""
+    empty = Item(EPOCH_MS + ahead, (Bucket(FIVE, 0, 7),))
+    (taken,) = take_all({KEY: empty}.get, [take(*draws)], EPOCH_MS)
+    is_far = ahead > CLOCKS_APART_MS
+    assert taken.item == (Item(EPOCH_MS, (Bucket(FIVE, 0, 7),)) if is_far else None)
+    assert taken.refilled_ms == (EPOCH_MS if is_far else EPOCH_MS + ahead)
 
 
 @given(
@@ -264,7 +292,7 @@ def test_limits_that_were_read_later_go_before() -> None:
     generous = Limit.per(100, 1_000, name="rpm")
     asked = Take(KEY, (generous,), (Draw(0, 6 * MILLI),), None, OLD)
     (taken,) = take_all({KEY: NEWER}.get, [asked], EPOCH_MS)
-    assert taken == Taken((Drawn(False, 5 * MILLI),), None)
+    assert taken == Taken((Drawn(False, 5 * MILLI),), None, EPOCH_MS)
     asked = Take(KEY, (generous,), (Draw(0, 2 * MILLI),), None, OLD)
     (taken,) = take_all({KEY: NEWER}.get, [asked], EPOCH_MS)
     assert taken.drawn == (Drawn(True, 3 * MILLI),)
@@ -296,5 +324,46 @@ def test_the_same_limits_read_earlier_make_an_item_no_older(limits: tuple[Limit,
     """Or a third server, which read others in between, would be right."""
     item = Item(EPOCH_MS, tuple(Bucket(limit, limit.burst, 0) for limit in limits), NEW)
     (taken,) = take_all({KEY: item}.get, [Take(KEY, limits, (Draw(0, 1),), None, OLD)], EPOCH_MS)
+    assert taken.item is not None
+    assert taken.item.policy_ms == NEW
+
+
+AHEAD = EPOCH_MS + CLOCKS_AGREE_MS + 1
+"""When the limits of an item were read, by a clock that was ahead."""
+
+
+@pytest.mark.parametrize("read_ms", [AHEAD - 1, AHEAD])
+def test_limits_that_a_clock_ahead_read_hold_off_no_change(read_ms: int) -> None:
+    """They seem newer than any that are read until then. Within some seconds they may be."""
+    item = Item(EPOCH_MS, (Bucket(RPM, 5 * MILLI, 0),), read_ms)
+    raised = Limit.per(50, 1_000, name="rpm")
+    asked = Take(KEY, (raised,), (Draw(0, MILLI),), None, EPOCH_MS - 9)
+    (taken,) = take_all({KEY: item}.get, [asked], EPOCH_MS)
+    applies = read_ms == AHEAD
+    assert taken.item == Item(
+        EPOCH_MS,
+        (Bucket(raised if applies else RPM, 4 * MILLI, MILLI),),
+        EPOCH_MS if applies else read_ms,
+    )
+
+
+def test_a_limit_that_a_clock_ahead_added_is_neither_dropped_nor_filled_again() -> None:
+    """The server with that clock may be alive, and would start the limit full at each of its takes."""
+    used = Item(EPOCH_MS, (Bucket(RPM, 5 * MILLI, 0), Bucket(TPM, 2 * MILLI, 7 * MILLI)), AHEAD)
+    ours = Take(KEY, (RPM,), (Draw(0, MILLI),), None, OLD)
+    theirs = Take(KEY, (RPM, TPM), (Draw(1, MILLI),), None, AHEAD)
+    item: Item | None = used
+    for asked in (ours, ours, theirs, ours):
+        (taken,) = take_all({KEY: item}.get, [asked], EPOCH_MS)
+        item = taken.item
+    assert item is not None
+    assert item.buckets == (Bucket(RPM, 2 * MILLI, 3 * MILLI), Bucket(TPM, MILLI, 8 * MILLI))
+
+
+@pytest.mark.parametrize("draws", [(Draw(0, MILLI),), (Draw(0, MILLI), Draw(0, MILLI))])
+def test_the_time_of_reading_comes_back_with_the_next_write(draws: tuple[Draw, ...]) -> None:
+    """Under the same limits, too: a change that comes later is then known as later."""
+    item = Item(EPOCH_MS, (Bucket(FIVE, 5 * MILLI, 0),), AHEAD)
+    (taken,) = take_all({KEY: item}.get, [Take(KEY, (FIVE,), draws, None, NEW)], EPOCH_MS)
     assert taken.item is not None
     assert taken.item.policy_ms == NEW

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.core.bucket import Bucket, Item, credit, settle
+from penstock.core.bucket import Bucket, Item, credit, is_far_ahead, settle
 from penstock.core.take import OWED, Draft, Key, Mode
 from penstock.store.dynamodb.images import Image
 from penstock.store.dynamodb.policy import Policy
@@ -85,8 +85,10 @@ class Change:
         if image is None or image.is_expired(now_ms):
             return self._create(now_ms)
         if not self.is_exact and image.policy == self.policy.fingerprint:
-            consume = self.consume(now_ms, lost=lost)
-            if image.item.refilled_ms >= now_ms - self.policy.tolerance_ms and all(
+            consume, rf = self.consume(now_ms, lost=lost), image.item.refilled_ms
+            # An `rf` that is far ahead would satisfy consume-only writes for ever.
+            is_fresh = rf >= now_ms - self.policy.tolerance_ms and not is_far_ahead(rf, now_ms)
+            if is_fresh and all(
                 _within(move, bucket.tokens)
                 for move, bucket in zip(sorted(consume.moves), image.item.buckets, strict=True)
             ):

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from botocore.exceptions import ClientError
+
 from penstock.store.dynamodb.circuit import Circuit
 from penstock.store.dynamodb.errors import Failure, Fault, explain
+from penstock.store.dynamodb.skew import ClockSkew
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Span
 
@@ -23,30 +26,40 @@ READS: Final = {"batch_get_item", "query"}
 
 class Connection:
     def __init__(
-        self, client: Any, timer_s: Callable[[], float], call_s: float, metrics: Metrics
+        self,
+        client: Any,
+        timer_s: Callable[[], float],
+        call_s: float,
+        metrics: Metrics,
+        clock_s: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._timer_s = timer_s
         self._call_s = call_s
         self._metrics = metrics
         self._circuit = Circuit()
+        self._clock_s = clock_s
+        self._skew = ClockSkew(metrics.clock_skew)
 
     async def call(self, operation: str, parameters: Parameters, span: Span) -> Any:
         """The answer, or the Failure."""
         if not self._circuit.admits(self._timer_s()):
             self._metrics.store_errors.of("not_asked").add()
             return Failure(Fault.UNREACHABLE, "DynamoDB fails; not asked again for a moment", {})
-        start_s = time.perf_counter()
+        start_s, sent_s = time.perf_counter(), self._clock_s()
         try:
             async with asyncio.timeout(self._call_s):
                 answer = await getattr(self._client, operation)(
                     **parameters, ReturnConsumedCapacity="TOTAL"
                 )
         except Exception as exc:  # noqa: BLE001 - whatever it is, `explain` tells what it means
+            if isinstance(exc, ClientError):
+                self._skew.saw(exc.response, sent_s, self._clock_s())
             return self._failed(operation, explain(exc))
         finally:
             seconds = self._metrics.store_call_seconds.of(operation)
             seconds.observe(time.perf_counter() - start_s)
+        self._skew.saw(answer, sent_s, self._clock_s())
         self._succeeded()
         self._count_capacity(operation, answer, span)
         return answer

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
@@ -66,13 +67,14 @@ class Engine:
         call_s: float = CALL_S,
         metrics: Metrics | None = None,
         tracer: Tracer | None = None,
+        clock_s: Callable[[], float] = time.time,
     ) -> None:
         self.table = table
         self._timer_s = timer_s
         self._call_s = call_s
         self.metrics = metrics or Metrics()
         self.tracer = tracer
-        self._connection = Connection(client, timer_s, call_s, self.metrics)
+        self._connection = Connection(client, timer_s, call_s, self.metrics, clock_s)
 
     async def write(
         self,

@@ -8,8 +8,8 @@ time alone could have made more, and the credit of that time is counted in.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
-from penstock.core.bucket import Item
-from penstock.core.take import Draft, Key, Take, adopt
+from penstock.core.bucket import Item, is_far_ahead
+from penstock.core.take import Draft, Key, Take, adopt, is_read_ahead, merge
 from penstock.store.dynamodb.changes import Change
 from penstock.store.dynamodb.images import Image
 from penstock.store.dynamodb.policy import Policy, policy_of
@@ -89,10 +89,10 @@ class Group:
         return None
 
     def _outdated(self, now_ms: int) -> Write | None:
-        """A write that brings an item which refuses to its policy, if that has changed.
+        """A write that settles an item which refuses, and might refuse for long.
 
-        It goes by the limits that it was last settled under, and might refuse for long at an old
-        rate.
+        An item goes by the limits that it was last settled under: after a change of policy, at an
+        old rate. And it gains nothing until its `rf`, which a clock may have set far ahead.
         """
         for ask in self._round.asks:
             for take, draft in zip(ask.takes, self._round.drafts[ask], strict=True):
@@ -101,7 +101,8 @@ class Group:
                 if image is None or image.is_expired(now_ms) or all(draft.fits):
                     continue
                 _, policy = self._view(take, now_ms)
-                if image.policy != policy.fingerprint:
+                is_outdated = image.policy != policy.fingerprint
+                if is_outdated or is_far_ahead(image.item.refilled_ms, now_ms):
                     return Change(draft, policy).settle(image, now_ms)
         return None
 
@@ -180,6 +181,9 @@ class Group:
             return take, policy
         if image.item.policy_ms <= take.policy_ms:
             return take, policy
+        if is_read_ahead(image.item, now_ms):
+            merged = merge(take, image.item, now_ms)
+            return merged, policy_of(merged)
         return adopt(take, image.item), image.own_policy
 
     def _write(self, change: Change) -> Write:

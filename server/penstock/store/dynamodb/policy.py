@@ -5,7 +5,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
-from penstock.core.bucket import IDLE_MS, NEVER
+from penstock.core.bucket import CLOCKS_APART_MS, NEVER
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take
 
@@ -22,13 +22,19 @@ class Policy:
     not slip past a changed burst, and one attribute is a shorter condition than one a limit."""
     tolerance_ms: int
     lasts_ms: int | None
-    """From a debt of one burst until every bucket is full, and idle; None: for ever."""
+    """From a debt of one burst until every bucket is full, and an hour more; None: for ever.
+
+    `ttl` is by the clock of whoever writes, and a server whose clock is an hour ahead compares it
+    with its own. Without the hour, that server would take items in use for expired, and make them
+    anew, full. With the hour, an item that has expired by any clock is full by that clock. This
+    holds for an `rf` that is an hour ahead of the writer, too: the hour is then what it waits.
+    """
 
     def expires_s(self, now_ms: int, full_at_ms: int = 0) -> int | None:
         """When an item written now may be forgotten."""
         if self.lasts_ms is None or full_at_ms >= NEVER:
             return None
-        return -(-max(now_ms + self.lasts_ms, full_at_ms + IDLE_MS) // 1000)
+        return -(-max(now_ms + self.lasts_ms, full_at_ms + CLOCKS_APART_MS) // 1000)
 
 
 def policy_of(take: Take) -> Policy:
@@ -51,7 +57,7 @@ def make_policy(
         parent,
         fingerprint=sha256(text.encode()).hexdigest()[:16],
         tolerance_ms=min(refilled, default=NEVER) // TOLERANCE,
-        lasts_ms=None if lasts or longest >= NEVER else 2 * longest + IDLE_MS,
+        lasts_ms=None if lasts or longest >= NEVER else 2 * longest + CLOCKS_APART_MS,
     )
 
 

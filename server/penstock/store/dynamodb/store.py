@@ -37,11 +37,17 @@ class DynamoStore:
         metrics: Metrics | None = None,
         tracer: Tracer | None = None,
         remembers_denials: bool = True,
+        clock_s: Callable[[], float] = time.time,
     ) -> None:
-        """`timer_s` tells how much time passes while a call is under way."""
+        """`timer_s` tells how much time passes while a call is under way.
+
+        `clock_s` is compared with DynamoDB's clock: seconds since the epoch.
+        """
         self._resources = resources or AsyncExitStack()
         self.metrics = metrics or Metrics()
-        self._engine = Engine(client, location.table, timer_s, call_s, self.metrics, tracer)
+        self._engine = Engine(
+            client, location.table, timer_s, call_s, self.metrics, tracer, clock_s
+        )
         self._hints = Hints(denies_ms=DENIES_MS if remembers_denials else NEVER_DENIES_MS)
         self._calls = Calls(self._engine, self._hints, location.cascade, timer_s)
         self.policy: PolicyStore = DynamoPolicy(self._engine, self._hints.forget)

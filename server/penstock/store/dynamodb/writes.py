@@ -9,7 +9,7 @@ Nothing here awaits. `expressions.py` says the same to DynamoDB, and a test hold
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.core.bucket import Bucket, Item
+from penstock.core.bucket import Bucket, Item, settled_ms
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.store.dynamodb.images import Image
@@ -90,8 +90,15 @@ class Settle(NamedTuple):
 
     @property
     def refilled_ms(self) -> int:
-        """A clock that is behind never moves it back: that time would be credited again."""
-        return max(self.now_ms, self.seen.item.refilled_ms)
+        """A clock that is behind does not move it back: that time would be credited again.
+
+        Only a reset does, and whoever finds it far ahead. Both are safe beside other writers:
+        this write holds only if `rf` is as seen, and any other that credits time holds only if
+        `rf` is as that one has seen it. So each of them goes by the `rf` that it finds stored.
+        """
+        if self.path is Path.RESET:
+            return self.now_ms
+        return settled_ms(self.seen.item.refilled_ms, self.now_ms)
 
     @property
     def expires_s(self) -> int | None:

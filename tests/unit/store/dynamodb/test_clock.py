@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from penstock.core.bucket import IDLE_MS, Item, credit
+from penstock.core.bucket import CLOCKS_APART_MS, Item, credit
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.images import parse_image
@@ -155,7 +155,7 @@ async def test_an_item_outlives_its_debt(scene: Scene, settled: bool) -> None:
     assert [bucket.tokens for bucket in item.buckets] == [-limit.burst for limit in limits]
     for bucket, limit in zip(item.buckets, limits, strict=True):
         assert bucket.balance(item.refilled_ms, gone_ms) == limit.burst
-    assert gone_ms >= item.full_at_ms() + IDLE_MS - 1
+    assert gone_ms >= item.full_at_ms() + CLOCKS_APART_MS - 1
 
 
 async def test_a_debt_deeper_than_a_cut_burst_is_outlived_too(scene: Scene) -> None:
@@ -168,7 +168,7 @@ async def test_a_debt_deeper_than_a_cut_burst_is_outlived_too(scene: Scene) -> N
     item, gone_ms = await stored(scene, bob), await expires(scene, bob)
     assert gone_ms is not None
     assert item.buckets[0].tokens < -9 * MILLI
-    assert gone_ms >= item.full_at_ms() + IDLE_MS > NOW + 10 * MINUTE
+    assert gone_ms >= item.full_at_ms() + CLOCKS_APART_MS > NOW + 10 * MINUTE
 
 
 async def test_every_write_puts_the_end_off(scene: Scene) -> None:
@@ -180,7 +180,7 @@ async def test_every_write_puts_the_end_off(scene: Scene) -> None:
         ends.append(await expires(scene, bob))
     assert await refilled(scene, bob) == NOW
     lasts_ms = make_policy((TEN,)).lasts_ms
-    assert lasts_ms == 2 * MINUTE + IDLE_MS
+    assert lasts_ms == 2 * MINUTE + CLOCKS_APART_MS
     assert ends == [-(-(NOW + step * TEN_T_MS // 2 + lasts_ms) // 1000) * 1000 for step in range(3)]
 
 

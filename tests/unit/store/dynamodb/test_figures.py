@@ -19,6 +19,7 @@ from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold
 from tests.unit.store.dynamodb.scenes import (
+    HOUR,
     MINUTE,
     NOW,
     PUT,
@@ -196,7 +197,7 @@ async def play_reset(bench: Bench) -> None:
 PLAYS: dict[str, Callable[[Bench], Awaitable[None]]] = {
     "a busy key": Case(BOB, before=BOB).play,
     "an idle key that the server has seen": Case(BOB, LATER, before=BOB).play,
-    "an expired key that the server has seen": Case(BOB, NOW + 10 * MINUTE, before=BOB).play,
+    "an expired key that the server has seen": Case(BOB, NOW + 2 * HOUR, before=BOB).play,
     "a busy key that the server has not seen": Case(BOB, before=BOB, seen=False).play,
     "an idle key that the server has not seen": Case(BOB, LATER, before=BOB, seen=False).play,
     "a new key": Case(BOB).play,

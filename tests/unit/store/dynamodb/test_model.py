@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.core.bucket import Bucket, Item, credit, settle
+from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item, credit, settle
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.engine import Landed
@@ -36,6 +36,8 @@ class Run:
     cascades: bool = False
     loses_answers: bool = False
     refunds: bool = False
+    ahead_ms: int = 0
+    """How far clocks may be ahead of the time. Each is, by another stretch for each call."""
     now_ms: int = START
     table: Table = field(default_factory=Table)
     shadow: dict[Key, Item] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class Process:
         self._group: Group | None = None
         self._step: Step | None = None
         self._asks: list[Ask] = []
+        self._ahead_ms = 0
         self.sent_ms = 0
 
     @property
@@ -90,6 +93,7 @@ class Process:
     def begin(self) -> None:
         random = self._run.random
         self._old.append(self._hints)
+        self._ahead_ms = random.choice([0, random.randint(0, self._run.ahead_ms)])
         hints = random.choice([self._hints, self._hints, self._hints, random.choice(self._old), {}])
         self._asks = [self._run.ask() for _ in range(random.choice([1, 1, 1, 3]))]
         self._group = Group(self._asks, hints)
@@ -119,14 +123,19 @@ class Process:
 
     def _plan(self, group: Group) -> None:
         self.sent_ms = self._run.now_ms
-        self._step = group.next(self._run.now_ms)
+        self._step = group.next(self._run.now_ms + self._ahead_ms)
         if self._step is None:
             self._hints, self._group = group.hints, None
             verdicts = [ask.verdict for ask in self._asks]
             self._run.denied += sum(verdict is None or not verdict.admitted for verdict in verdicts)
 
 
-def simulate(run: Run, processes: int, steps: int) -> Iterator[None]:
+PAUSES_MS = (5, 50, 500, 5_000)
+
+
+def simulate(
+    run: Run, processes: int, steps: int, pauses_ms: tuple[int, ...] = PAUSES_MS
+) -> Iterator[None]:
     """Go through a run step by step, so that the caller can look at every moment of it."""
     crew = [Process(run) for _ in range(processes)]
     for _ in range(steps):
@@ -137,7 +146,7 @@ def simulate(run: Run, processes: int, steps: int) -> Iterator[None]:
             process.arrive()
         else:
             process.begin()
-        longest = 10 if any(p.is_busy for p in crew) else run.random.choice([5, 50, 500, 5_000])
+        longest = 10 if any(p.is_busy for p in crew) else run.random.choice(pauses_ms)
         run.now_ms += run.random.randrange(longest)
         yield
 
@@ -208,8 +217,32 @@ def check_windows(run: Run, i: int, limit: Limit) -> None:
         total = 0
         for now_ms, amounts in run.admitted[first:]:
             total += amounts[i]
-            most = limit.burst + credit(limit, start_ms, now_ms)
+            most = limit.burst + credit(limit, start_ms, now_ms + run.ahead_ms)
             assert total <= most + tolerance(run, limit)
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=range(len(LIMITS)))
+@pytest.mark.parametrize("cascades", [False, True], ids=["alone", "cascade"])
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    steps=st.integers(2, 300),
+    ahead_ms=st.sampled_from([1_000, 62_000, 180_000, CLOCKS_APART_MS]),
+)
+def test_laws_hold_while_clocks_differ_by_up_to_an_hour(
+    limits: tuple[Limit, ...], cascades: bool, seed: int, steps: int, ahead_ms: int
+) -> None:
+    """Laws 1, 2 and 5: clocks that are ahead give the refill of that time early, once."""
+    run = Run(Random(seed), limits, cascades, ahead_ms=ahead_ms)
+    rf = dict.fromkeys(run.levels(), 0)
+    # The last pause is long enough for items to expire.
+    for _ in simulate(run, processes=5, steps=steps, pauses_ms=(*PAUSES_MS, 10_000_000)):
+        for key, image in run.table.images.items():
+            assert image.item.refilled_ms >= rf[key]
+            rf[key] = image.item.refilled_ms
+            assert all(0 <= b.tokens <= b.limit.burst for b in image.item.buckets)
+    for i, limit in enumerate(limits):
+        check_windows(run, i, limit)
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=range(len(LIMITS)))
