@@ -348,7 +348,7 @@ def test_limits_that_a_clock_ahead_read_hold_off_no_change(read_ms: int) -> None
 
 
 def test_a_limit_that_a_clock_ahead_added_is_neither_dropped_nor_filled_again() -> None:
-    """The server with that clock may be alive, and would start the limit full at each of its takes."""
+    """The server with that clock may be alive, and would start it full at each of its takes."""
     used = Item(EPOCH_MS, (Bucket(RPM, 5 * MILLI, 0), Bucket(TPM, 2 * MILLI, 7 * MILLI)), AHEAD)
     ours = Take(KEY, (RPM,), (Draw(0, MILLI),), None, OLD)
     theirs = Take(KEY, (RPM, TPM), (Draw(1, MILLI),), None, AHEAD)

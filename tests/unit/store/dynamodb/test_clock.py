@@ -135,6 +135,61 @@ async def test_an_item_in_use_by_one_behind_is_not_made_anew_by_one_ahead(scene:
     assert ahead.metrics.store_writes.of(Path.CREATE.value, "landed").value == 0
 
 
+@pytest.mark.parametrize("behind_first", [True, False], ids=["behind first", "ahead first"])
+@pytest.mark.parametrize(
+    ("limit", "skew"),
+    [
+        (Limit.per(1, SECOND), 62 * SECOND),
+        (Limit.per(1, MINUTE), 3 * MINUTE),
+        (Limit.per(1, MINUTE), HOUR),
+        (Limit.per(3, MINUTE, burst=1), HOUR),
+    ],
+    ids=str,
+)
+async def test_clocks_up_to_an_hour_apart_give_no_burst_twice(
+    scene: Scene, limit: Limit, skew: int, behind_first: bool
+) -> None:
+    """Four processes by turns: together they admit the burst, and each moment's credit once."""
+    rng, bob = random.Random(skew), scene.key("bob")
+    skews = sorted([0, skew // 3, skew // 2, skew], reverse=not behind_first)
+    crew = [(process(scene.connected), one) for one in skews]
+    admitted, moments = 0, []
+    for step in range(300):
+        store, ahead = crew[step] if step < len(crew) else rng.choice(crew)
+        moments.append(NOW + step * 50 + ahead)
+        if await fits(store, take(bob, limit=limit), now_ms=moments[-1]) == [True]:
+            admitted += MILLI
+    most = limit.burst + credit(limit, min(moments), max(moments))
+    assert admitted <= most + credit(limit, 0, make_policy((limit,)).tolerance_ms) < 300 * MILLI
+    created = [s.metrics.store_writes.of(Path.CREATE.value, "landed").value for s, _ in crew]
+    assert sum(created) == 1
+    assert (await stored(scene, bob)).buckets[0].consumed == admitted
+
+
+async def test_a_reset_moves_time_back_beside_those_who_go_by_it(scene: Scene) -> None:
+    """Writes that were chosen by the old `rf` do not slip through: they go by the new one."""
+    bob, ahead = scene.key("bob"), process(scene.connected)
+    await fits(ahead, take(bob, 10, limit=TEN), now_ms=NOW + MINUTE)
+    assert await scene.other.reset(bob, NOW)
+    # The one ahead has seen `rf` at its own time. It finds a full bucket, and no second burst.
+    moments = [NOW + MINUTE + step for step in range(0, 30 * SECOND, SECOND)]
+    answers = [await fits(ahead, take(bob, limit=TEN), now_ms=now) for now in moments]
+    assert answers.count([True]) == 10 + 4
+    assert (await stored(scene, bob)).buckets[0].consumed == 24 * MILLI
+
+
+async def test_an_rf_far_ahead_leads_to_a_settled_write(scene: Scene) -> None:
+    """Consume-only writes would hold for ever. Who knows the item settles, who does not looks."""
+    bob, far = scene.key("bob"), NOW + 2 * HOUR
+    await fits(scene.store, take(bob, limit=TEN), now_ms=far)
+    new = process(scene.connected)
+    assert await fits(new, take(bob, limit=TEN)) == [True]
+    assert await refilled(scene, bob) == far
+    assert await fits(new, take(bob, limit=TEN)) == [True]
+    assert await refilled(scene, bob) == NOW
+    assert (await stored(scene, bob)).buckets[0].tokens == 7 * MILLI
+
+
 # Items that expire.
 
 
