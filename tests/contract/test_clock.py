@@ -1,7 +1,7 @@
 """What every store does after a clock was ahead, and was corrected."""
 
 import pytest
-from penstock.core.bucket import CLOCKS_APART_MS, Item
+from penstock.core.bucket import CLOCKS_APART_MS, IDLE_MS, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
@@ -164,6 +164,27 @@ async def test_a_take_that_is_admitted_brings_it_back_as_well(store: BucketStore
     assert await fits(store, take(1))
     item = await stored(store)
     assert (item.refilled_ms, item.buckets[0].tokens) == (NOW, 2 * MILLI)
+
+
+async def test_items_of_a_clock_that_was_far_ahead_go_stale(sweeping_store: BucketStore) -> None:
+    """Clients choose the keys, and may never come back: nothing is kept for years."""
+    store, second = sweeping_store, Limit.per(5, SECOND)
+    once = Limit("once", 5 * MILLI, 5 * MILLI, refill=0, period_ms=SECOND)
+
+    async def visit(name: str, now_ms: int, limit: Limit = second) -> None:
+        await store.take([Take(Key(name, "$domain:d"), (limit,), (Draw(0, MILLI),))], now_ms)
+
+    for number in range(100):
+        await visit(f"visitor={number}", NOW + 1_000 * HOUR)
+    await visit("once", NOW + 1_000 * HOUR, once)
+    for at_ms in (NOW, NOW + SECOND + IDLE_MS):
+        for number in range(500):
+            await visit(f"late={at_ms}-{number}", at_ms)
+    left = [n for n in range(100) if await store.read(Key(f"visitor={n}", "$domain:d"))]
+    assert left == []
+    kept = await store.read(Key("once", "$domain:d"))
+    assert kept is not None
+    assert kept.buckets[0].tokens == 4 * MILLI
 
 
 async def test_an_rf_up_to_an_hour_ahead_stays(store: BucketStore) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from penstock.core.bucket import Item
+from penstock.core.bucket import Item, is_far_ahead
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken, take_all
 from penstock.store.memory_policy import MemoryPolicy
@@ -53,5 +53,10 @@ class MemoryStore:
             self._unswept = iter(tuple(self._items))
         for key in keys:
             item = self._items.get(key)
-            if item is not None and item.is_stale(now_ms):
+            if item is None:
+                continue
+            if is_far_ahead(item.refilled_ms, now_ms):
+                # A clock was wrong. Nobody may ever ask for the item again, so it goes stale, too.
+                self._items[key] = item._replace(refilled_ms=now_ms)
+            elif item.is_stale(now_ms):
                 del self._items[key]

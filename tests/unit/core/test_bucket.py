@@ -140,6 +140,31 @@ def test_clocks_an_hour_apart_give_no_moment_twice(
     assert admitted <= limit.burst + credit(limit, min(clocks), max(clocks))
 
 
+@given(
+    limits(),
+    st.lists(st.tuples(steps_ms, st.integers(0, 3 * CLOCKS_APART_MS), amounts), max_size=40),
+)
+def test_an_rf_that_comes_back_gives_at_most_a_burst_twice(
+    limit: Limit, takes: list[tuple[int, int, int]]
+) -> None:
+    """Clocks further apart than an hour may bring `rf` back: that is its price, and no more."""
+    now, admitted, most = EPOCH_MS, 0, limit.burst
+    item: Item | None = None
+    for step, ahead, amount in takes:
+        now += step
+        rf, (balance,), _ = settle(item, (limit,), now + ahead)
+        if balance < amount:
+            continue
+        if item is not None and rf < item.refilled_ms:
+            assert item.refilled_ms - rf > CLOCKS_APART_MS
+            assert balance == item.buckets[0].tokens
+        elif item is not None:
+            most += min(limit.burst, credit(limit, item.refilled_ms, rf))
+        admitted += amount
+        item = Item(rf, (Bucket(limit, balance - amount, 0),))
+    assert admitted <= most
+
+
 @given(limits("a"), limits("b"), st.integers(-20, 20), st.integers(-20, 20))
 def test_an_item_is_full_at_the_moment_its_last_bucket_is(
     first: Limit, second: Limit, one: int, other: int

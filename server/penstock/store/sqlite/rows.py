@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from penstock.core.bucket import Bucket, Item
+from penstock.core.bucket import CLOCKS_APART_MS, NEVER, Bucket, Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 
@@ -36,6 +36,13 @@ SELECT count(*), max(id) FROM (SELECT id FROM bucket WHERE id > ? ORDER BY id LI
 
 _CLEAN: Final = """
 DELETE FROM bucket WHERE id > ? AND id <= ? AND stale_at_ms <= ? RETURNING entity, resource
+"""
+
+_RETURN: Final = """
+UPDATE bucket
+SET refilled_ms = ?3,
+    stale_at_ms = iif(stale_at_ms < ?5, stale_at_ms - refilled_ms + ?3, ?5)
+WHERE id > ?1 AND id <= ?2 AND refilled_ms > ?3 + ?4 RETURNING entity, resource
 """
 
 KEPT: Final = 65_536
@@ -101,6 +108,10 @@ class ItemRows:
         """Delete what is stale among the next `count` items; returns where to go on."""
         found, last = self._db.execute(_NEXT, (after, count)).fetchone()
         for entity, resource in self._db.execute(_CLEAN, (after, last, now_ms)).fetchall():
+            self._drop(Key(entity, resource))
+        # A clock was wrong. Nobody may ever ask for these items again, so they go stale, too.
+        values = (after, last, now_ms, CLOCKS_APART_MS, NEVER)
+        for entity, resource in self._db.execute(_RETURN, values).fetchall():
             self._drop(Key(entity, resource))
         # At the end it begins again: new items come behind all others, so there is always a next.
         return int(last) if found == count else 0

@@ -139,10 +139,9 @@ async def test_an_item_in_use_by_one_behind_is_not_made_anew_by_one_ahead(scene:
 @pytest.mark.parametrize(
     ("limit", "skew"),
     [
-        (Limit.per(1, SECOND), 62 * SECOND),
-        (Limit.per(1, MINUTE), 3 * MINUTE),
-        (Limit.per(1, MINUTE), HOUR),
-        (Limit.per(3, MINUTE, burst=1), HOUR),
+        (Limit.per(5, SECOND), 70 * SECOND),
+        (Limit.per(10, MINUTE), 200 * SECOND),
+        (Limit.per(2, MINUTE, burst=10), HOUR),
     ],
     ids=str,
 )
@@ -154,13 +153,13 @@ async def test_clocks_up_to_an_hour_apart_give_no_burst_twice(
     skews = sorted([0, skew // 3, skew // 2, skew], reverse=not behind_first)
     crew = [(process(scene.connected), one) for one in skews]
     admitted, moments = 0, []
-    for step in range(300):
+    for step in range(500):
         store, ahead = crew[step] if step < len(crew) else rng.choice(crew)
         moments.append(NOW + step * 50 + ahead)
         if await fits(store, take(bob, limit=limit), now_ms=moments[-1]) == [True]:
             admitted += MILLI
     most = limit.burst + credit(limit, min(moments), max(moments))
-    assert admitted <= most + credit(limit, 0, make_policy((limit,)).tolerance_ms) < 300 * MILLI
+    assert admitted <= most + credit(limit, 0, make_policy((limit,)).tolerance_ms) < 500 * MILLI
     created = [s.metrics.store_writes.of(Path.CREATE.value, "landed").value for s, _ in crew]
     assert sum(created) == 1
     assert (await stored(scene, bob)).buckets[0].consumed == admitted
