@@ -71,8 +71,8 @@ def settled_ms(refilled_ms: int, now_ms: int) -> int:
     Could two servers repeat that for ever, one who credits the hours and one who brings `rf` back?
     Only if both are alive and more than an hour apart. Servers within an hour of each other never
     find a rival's `rf` far ahead, so law 1 holds for them. Memory and SQLite have one clock. And
-    AWS refuses the signature of a clock that is a quarter of an hour off, so on DynamoDB no living
-    server writes such an `rf`: it is left over from a clock that somebody has mended.
+    AWS refuses the signature of a clock that is some minutes off (SigV4: 5 to 15), so on DynamoDB
+    no living server writes such an `rf`: it is left over from a clock that somebody has mended.
     """
     return now_ms if refilled_ms <= now_ms or is_far_ahead(refilled_ms, now_ms) else refilled_ms
 

@@ -67,6 +67,20 @@ def test_debt_is_shown_as_such(type_in: Type, now_ms: int) -> None:
     assert found["buckets"][0]["balance"] == -50
 
 
+def test_a_bucket_of_a_clock_that_was_ahead_is_full_later_and_reset_at_once(
+    type_in: Type, now_ms: int
+) -> None:
+    """It stands still until then, and says so; a reset fills it, and it refills from now on."""
+    set_limits(type_in)
+    consume(50, now_ms + 600_000)
+    found = json.loads(type_in("bucket", "show", "user-123", "gpt-4", "--json").out)
+    assert found["buckets"][0]["full_in_ms"] == 600_000 + 30_000
+    assert type_in("bucket", "reset", "user-123", "gpt-4").code == 0
+    consume(50, now_ms)
+    found = json.loads(type_in("bucket", "show", "user-123", "gpt-4", "--json").out)
+    assert found["buckets"][0]["full_in_ms"] == 30_000
+
+
 def test_the_limits_in_force_count(type_in: Type, now_ms: int) -> None:
     """Not those that the last take had."""
     consume(30, now_ms)

@@ -1,7 +1,7 @@
 """Bucket arithmetic against a slow bucket that lives through every millisecond."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import (
     CLOCKS_APART_MS,
@@ -36,6 +36,7 @@ def test_a_clock_that_goes_backwards_credits_nothing(limit: Limit, now: int, bac
     assert (rf, balances) == (now, [0])
 
 
+@settings(deadline=None)  # the slow bucket is slow, and a busy machine is no failure
 @given(limits(), st.lists(st.tuples(steps_ms, amounts), max_size=30))
 def test_settled_takes_equal_the_slow_bucket(limit: Limit, takes: list[tuple[int, int]]) -> None:
     """Every take at every moment is decided as the slow bucket does, to the same balance."""
