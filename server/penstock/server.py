@@ -104,6 +104,7 @@ class _Server:
     ) -> None:
         self._settings = settings
         self._watcher = watcher
+        self._store = store
         self._metrics = metrics
         self._rules: Rules = {}
         self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
@@ -113,7 +114,7 @@ class _Server:
             lambda: self._limiter.ready,
             lambda: self._parts.ended,
             needs_rules=settings.healthy_with_at_least_one_config_loaded,
-            look=self._policies.read_system if settings.ready_needs_store else None,
+            look=self._look_at_store if settings.ready_needs_store else None,
         )
         service = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
         self._grpc = GrpcServer(service, listener)
@@ -232,6 +233,10 @@ class _Server:
             stats=lambda: stats_text(self._metrics.families()),
             rules=lambda: "".join(f"{line}\n" for line in rule_lines(self._rules)),
         )
+
+    async def _look_at_store(self) -> None:
+        await self._policies.read_system()
+        await self._store.check_writable()
 
     def _show_health(self) -> None:
         self._metrics.healthy.value = self._health.is_healthy()

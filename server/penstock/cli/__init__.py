@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock import __version__
-from penstock.cli import audit, bucket, check, config, entity, limits, policy, serve, table
+from penstock.cli import audit, backup, bucket, check, config, entity, limits, policy, serve, table
 from penstock.errors import PenstockError
 
 EXIT_ERROR: Final = 2
@@ -25,6 +25,7 @@ examples:
   penstock bucket show user-123 gpt-4
   penstock policy apply -f policy.yaml
   penstock audit project-1
+  penstock backup penstock-copy.db
 """
 
 
@@ -37,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for group in (serve, check, config, table, limits, entity, bucket, policy, audit):
+    for group in (serve, check, config, table, limits, entity, bucket, policy, audit, backup):
         group.add_commands(commands)
     return parser
 

@@ -100,7 +100,10 @@ class Settings:
         "DEBUG_PORT", PORT, 6070, "debug port: /rlconfig, /stats; 0 picks a free one"
     )
     ready_needs_store: bool = _setting(
-        "PENSTOCK_READY_NEEDS_STORE", BOOL, False, "let /ready fail while the store can't be read"
+        "PENSTOCK_READY_NEEDS_STORE",
+        BOOL,
+        False,
+        "let /ready fail while the store can't be read, or the SQLite file can't be written",
     )
     healthy_with_at_least_one_config_loaded: bool = _setting(
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",

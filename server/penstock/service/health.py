@@ -24,8 +24,8 @@ class Health:
         look: Callable[[], Awaitable[None]] | None = None,
         timer_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ended_parts` names what should run and does not; `look` reads something from the store,
-        if readiness depends on that.
+        """`ended_parts` names what should run and does not; `look` tries whether the store can be
+        used, if readiness depends on that.
         """
         self._has_rules = has_rules
         self._ended_parts = ended_parts
@@ -68,5 +68,5 @@ async def _try(look: Callable[[], Awaitable[None]]) -> str:
     except TimeoutError:
         return "the store does not answer"
     except StoreError as exc:
-        return f"the store can't be read: {exc}"
+        return f"the store can't be used: {exc}"
     return ""

@@ -43,6 +43,9 @@ class MemoryStore:
             self._items[key] = item.reset(limits, now_ms)
         return item is not None
 
+    async def check_writable(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from penstock.errors import ConfigError
 from penstock.store.memory import MemoryStore
 from penstock.store.port import Store
 from penstock.store.sqlite import SqliteStore
+from penstock.store.sqlite.backup import back_up
 from penstock.store.sqlite.schema import Synchronous
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
@@ -31,10 +32,7 @@ async def open_store(
 
     `remembers_denials`: deny from memory for a moment, where it costs to ask.
     """
-    try:
-        parts = urlsplit(url)
-    except ValueError as exc:
-        raise ConfigError(f"store '{url}': {exc}; there are {FORMS}") from exc
+    parts = _split(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     match parts.scheme:
         case "memory":
@@ -42,11 +40,8 @@ async def open_store(
                 raise ConfigError(f"store '{url}': memory: takes nothing behind it")
             return MemoryStore()
         case "sqlite":
-            # As in other tools: after `sqlite:///` comes the path, so an absolute one has four.
-            path = unquote(parts.path).removeprefix("/")
-            if parts.netloc or not path or "\0" in path:
-                raise ConfigError(f"store '{url}': write sqlite:///path.db, with three slashes")
-            return SqliteStore(Path(path), _synchronous(url, options), metrics, tracer)
+            synchronous = _synchronous(url, options)
+            return SqliteStore(_sqlite_path(url, parts), synchronous, metrics, tracer)
         case "dynamodb":
             # The AWS SDK takes half a second to import, so only those who use it wait for it.
             from penstock.store.dynamodb import open_dynamodb
@@ -61,10 +56,7 @@ async def open_store(
 
 def open_table(url: str) -> "TableAdmin":
     """The table that a URL names, to create, look at, or delete."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as exc:
-        raise ConfigError(f"store '{url}': {exc}; there are {FORMS}") from exc
+    parts = _split(url)
     if parts.scheme != "dynamodb":
         raise ConfigError(
             f"store '{url}': only a store dynamodb://TABLE?region=REGION has a table; "
@@ -75,6 +67,33 @@ def open_table(url: str) -> "TableAdmin":
 
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     return TableAdmin(parse_location(url, options))
+
+
+def back_up_file(url: str, target: Path) -> int:
+    """Copy the file that a URL names, which servers may use; returns the copy's size in bytes."""
+    parts = _split(url)
+    if parts.scheme != "sqlite":
+        raise ConfigError(
+            f"store '{url}': only a store sqlite:///PATH has a file to copy; "
+            "for a DynamoDB table, AWS has backups and point-in-time recovery"
+        )
+    _synchronous(url, dict(parse_qsl(parts.query, keep_blank_values=True)))
+    return back_up(_sqlite_path(url, parts), target)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as exc:
+        raise ConfigError(f"store '{url}': {exc}; there are {FORMS}") from exc
+
+
+def _sqlite_path(url: str, parts: SplitResult) -> Path:
+    """As in other tools: after `sqlite:///` comes the path, so an absolute one has four."""
+    path = unquote(parts.path).removeprefix("/")
+    if parts.netloc or not path or "\0" in path:
+        raise ConfigError(f"store '{url}': write sqlite:///path.db, with three slashes")
+    return Path(path)
 
 
 def _synchronous(url: str, options: dict[str, str]) -> Synchronous:

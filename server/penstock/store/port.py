@@ -16,7 +16,8 @@ class BucketStore(Protocol):
         """Decide takes on distinct items, all or none; the answer is on record when it returns.
 
         A caller that is cancelled has consumed all of its takes or none. If one of them must land,
-        all of it happens even so.
+        all of it happens even so. A store that fails tries what must land again (`owed.py`); for a
+        caller that is gone by then, charges and refunds are all that has to land.
         """
         ...
 
@@ -28,6 +29,13 @@ class BucketStore(Protocol):
         """Give every bucket of an item its burst back; False if there is no such item.
 
         `limits` are those in force, if they are known: the item may have older ones.
+        """
+        ...
+
+    async def check_writable(self) -> None:
+        """StoreError if a write would fail now, as far as a write that changes nothing tells.
+
+        A store whose writes cost money does not try.
         """
         ...
 

@@ -163,6 +163,10 @@ class Metrics:
         self.not_landed = self._counter(
             "penstock_store_not_landed_total", "Charges and refunds that could not be written."
         )
+        self.sqlite_wal_bytes = self._gauge(
+            "penstock_sqlite_wal_bytes",
+            "Size of the SQLite file's log (-wal). It grows while somebody reads for long.",
+        )
 
         # The process.
         self.event_loop_lag = self._distribution(

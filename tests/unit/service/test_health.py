@@ -70,7 +70,7 @@ async def test_health_does_not_depend_on_the_store() -> None:
     looks = Looks()
     looks.error = StoreError("gone")
     health = looks.health()
-    assert await health.why_not_ready() == "the store can't be read: gone"
+    assert await health.why_not_ready() == "the store can't be used: gone"
     assert health.is_healthy()
 
 

@@ -14,6 +14,7 @@ from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import StoreError
 from penstock.store.sqlite import SqliteStore, schema
+from penstock.store.sqlite.writer import Pace
 
 from tests.support.processes import wait_for
 
@@ -146,12 +147,9 @@ async def test_a_write_that_fails_half_way_consumes_nothing(tmp_path: Path) -> N
     await store.close()
 
 
-async def test_a_file_locked_by_another_process_is_an_error_of_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_locked_by_another_process_is_an_error_of_the_store(tmp_path: Path) -> None:
     """Never a decision; and once it is free again, takes go on."""
-    monkeypatch.setattr(schema, "BUSY_MS", 50)
-    store = SqliteStore(tmp_path / "s.db")
+    store = SqliteStore(tmp_path / "s.db", pace=Pace(busy_ms=50))
     other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="locked"):

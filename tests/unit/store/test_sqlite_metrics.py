@@ -13,7 +13,8 @@ from penstock.core.take import Draw, Key, Take
 from penstock.errors import StoreError
 from penstock.store.policy_port import Change
 from penstock.store.sqlite import SqliteStore, schema
-from penstock.store.sqlite import store as store_module
+from penstock.store.sqlite import file as file_module
+from penstock.store.sqlite.writer import Pace
 from penstock.telemetry.metrics import Metrics
 
 from tests.support.metrics import read, sample
@@ -63,13 +64,10 @@ async def test_commits_and_those_who_share_them_are_counted(tmp_path: Path) -> N
     assert errors(metrics) == {}
 
 
-async def test_a_locked_file_is_counted_with_the_time_it_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_locked_file_is_counted_with_the_time_it_took(tmp_path: Path) -> None:
     """Of takes, and of changes of policy."""
-    monkeypatch.setattr(schema, "BUSY_MS", 60)
     metrics = Metrics()
-    store = SqliteStore(tmp_path / "s.db", metrics=metrics)
+    store = SqliteStore(tmp_path / "s.db", metrics=metrics, pace=Pace(busy_ms=60))
     with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):
@@ -120,12 +118,14 @@ async def test_a_failed_commit_is_counted_by_sqlites_own_name(
 ) -> None:
     """Once for the commit, however many callers share it."""
 
-    def open_spoiled(path: Path, synchronous: schema.Synchronous) -> sqlite3.Connection:
-        db = schema.open_file(path, synchronous)
+    def open_spoiled(
+        path: Path, synchronous: schema.Synchronous, busy_ms: int, *, creates: bool
+    ) -> sqlite3.Connection:
+        db = schema.open_file(path, synchronous, busy_ms, creates=creates)
         spoil(db)
         return db
 
-    monkeypatch.setattr(store_module, "open_file", open_spoiled)
+    monkeypatch.setattr(file_module, "open_file", open_spoiled)
     metrics = Metrics()
     store = SqliteStore(tmp_path / "s.db", metrics=metrics)
     calls = [store.take([take(f"{n}-" + "x" * 500)], NOW) for n in range(200)]

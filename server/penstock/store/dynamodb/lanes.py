@@ -18,15 +18,13 @@ from penstock.store.dynamodb.groups import Group, Read
 from penstock.store.dynamodb.hints import Hints
 from penstock.store.dynamodb.rounds import Ask, Verdict
 from penstock.store.dynamodb.writes import Write
+from penstock.store.owed import LANDS_WITHIN_S, TRIES
 from penstock.telemetry.tracing import Caller
 
 LOG: Final = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 50
 """Lost races and conflicts in a row: each of them means that a rival got through."""
-
-LANDS_WITHIN_S: Final = 5.0
-"""What is owed is tried again for so long while DynamoDB does not take it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -153,7 +151,7 @@ class Lane:
             self._engine.metrics.not_landed.add(job.must_land)
             job.answer.set_exception(exc)
             return
-        pause_s = LANDS_WITHIN_S / 20 + next(pauses())
+        pause_s = LANDS_WITHIN_S / TRIES + next(pauses())
         asyncio.get_running_loop().call_later(pause_s, self.submit, job)
 
     def _now_ms(self, jobs: Iterable[Job]) -> int:

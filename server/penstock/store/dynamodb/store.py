@@ -69,6 +69,9 @@ class DynamoStore:
             self._hints.keep({key: Hint(image, now_ms)})
         return image is not None
 
+    async def check_writable(self) -> None:
+        """Nothing to do: each write costs money, and servers are probed every few seconds."""
+
     async def close(self) -> None:
         await self._calls.finish()
         await self._resources.aclose()

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from penstock.errors import ConfigError
+from penstock.store.sqlite.faults import explain
+from penstock.store.sqlite.privacy import create_private, make_private
 
 Synchronous = Literal["NORMAL", "FULL"]
 
@@ -80,8 +82,13 @@ on. None is ever changed: there are files that it made."""
 SCHEMA_VERSION: Final = len(STEPS)
 
 
-def open_file(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """Open or create the file. What is wrong with it is said here, not at the first request."""
+def open_file(
+    path: Path, synchronous: Synchronous, busy_ms: int = BUSY_MS, *, creates: bool = True
+) -> sqlite3.Connection:
+    """Open or create the file. What is wrong with it is said here, not at the first request.
+
+    Without `creates`, a file that is missing or empty stays so, and is an error.
+    """
     if sqlite3.sqlite_version_info < MIN_SQLITE:
         needed = ".".join(map(str, MIN_SQLITE))
         raise ConfigError(
@@ -90,27 +97,38 @@ def open_file(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     path = path.absolute()
     if not path.parent.is_dir():
         raise ConfigError(f"store {path}: the directory {path.parent} does not exist")
+    if creates:
+        create_private(path)
     try:
-        # Opened on this thread, then used by the writer's alone.
+        # Opened on one thread, then used by the writer's alone. In mode rw SQLite creates no file.
         db = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000
+            f"{path.as_uri()}?mode=rw",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=busy_ms / 1000,
         )
     except sqlite3.Error as exc:
         raise ConfigError(f"store {path}: cannot be opened ({exc})") from exc
     try:
-        _prepare(db, path, synchronous)
+        _prepare(db, path, synchronous, creates=creates)
     except sqlite3.Error as exc:
         db.close()
-        raise ConfigError(f"store {path}: {_explain(exc)} ({exc})") from exc
+        raise ConfigError(f"store {path}: {explain(exc)} ({exc})") from exc
     except ConfigError:
         db.close()
         raise
     return db
 
 
-def _prepare(db: sqlite3.Connection, path: Path, synchronous: Synchronous) -> None:
+def _prepare(
+    db: sqlite3.Connection, path: Path, synchronous: Synchronous, *, creates: bool
+) -> None:
     # Before anything is written: a file that is not ours must stay as it is.
-    version = _version(db, path)
+    version = read_version(db, path)
+    if version == 0 and not creates:
+        raise ConfigError(f"store {path}: the file is empty; restore it")
+    make_private(path)
     if version == 0:
         db.execute(f"PRAGMA page_size={PAGE_BYTES}")
     db.execute("PRAGMA journal_mode=WAL")
@@ -123,7 +141,7 @@ def _prepare(db: sqlite3.Connection, path: Path, synchronous: Synchronous) -> No
         _migrate(db, path)
 
 
-def _version(db: sqlite3.Connection, path: Path) -> int:
+def read_version(db: sqlite3.Connection, path: Path) -> int:
     """Which schema the file has; 0 if it is still empty. ConfigError if it is not ours."""
     (owner,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -144,25 +162,10 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
     """Bring the file to this version's schema, whole or not at all."""
     db.execute("BEGIN IMMEDIATE")
     # Another process may have been faster.
-    for step in STEPS[_version(db, path) :]:
+    for step in STEPS[read_version(db, path) :]:
         # Not `executescript`: that would commit first.
         for statement in step.split(";"):
             db.execute(statement)
     db.execute(f"PRAGMA application_id={APPLICATION_ID}")
     db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     db.execute("COMMIT")
-
-
-def _explain(exc: sqlite3.Error) -> str:
-    return _EXPLANATIONS.get(getattr(exc, "sqlite_errorcode", -1) & 0xFF, "cannot be used")
-
-
-_EXPLANATIONS: Final = {
-    sqlite3.SQLITE_READONLY: "the file is not writable by this user",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened: is the path a file that this user may write?",
-    sqlite3.SQLITE_NOTADB: "the file is not a SQLite database; restore it, or name another",
-    sqlite3.SQLITE_CORRUPT: "the file is corrupt; restore or remove it",
-    sqlite3.SQLITE_BUSY: "another process keeps the file locked",
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_IOERR: "the disk failed to read or write",
-}

@@ -1,15 +1,20 @@
 """The store on a SQLite file: the port's methods as work for the writer."""
 
-from collections.abc import Sequence
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.core.bucket import Item
 from penstock.core.limits import Limit
-from penstock.core.take import Key, Take, Taken, take_all
+from penstock.core.take import OWED, Key, Take, Taken, take_all
 from penstock.store.policy_port import PolicyStore
+from penstock.store.sqlite.file import StoreFile
+from penstock.store.sqlite.jobs import Transaction, Work
 from penstock.store.sqlite.policy import SqlitePolicy
-from penstock.store.sqlite.schema import Synchronous, open_file
-from penstock.store.sqlite.writer import GroupWriter, Transaction
+from penstock.store.sqlite.schema import Synchronous
+from penstock.store.sqlite.writer import GroupWriter, Pace
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
 
@@ -21,29 +26,29 @@ class SqliteStore:
         synchronous: Synchronous = "NORMAL",
         metrics: Metrics | None = None,
         tracer: Tracer | None = None,
+        pace: Pace | None = None,
+        timer_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._writer = GroupWriter(open_file(path, synchronous), metrics, tracer)
+        """`timer_s` tells how much time passes while a charge waits to be written."""
+        pace = pace or Pace()
+        file = StoreFile(path, synchronous, pace.busy_ms)
+        self._writer = GroupWriter(file, metrics, tracer, pace, timer_s)
         self.policy: PolicyStore = SqlitePolicy(self._writer)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
-        def work(transaction: Transaction) -> list[Taken]:
-            taken = take_all(transaction.get, takes, now_ms)
-            for number, outcome in enumerate(taken):
-                if outcome.item is not None:
-                    transaction.put(takes[number].key, outcome.item)
-            return taken
-
-        must_land = True in [take.must_land for take in takes]
+        owed = None
+        if True in [take.must_land for take in takes]:
+            owed = _taking(owed_part(takes))
         keys = [take.key for take in takes]
         return await self._writer.submit(
-            keys, work, now_ms, must_land=must_land, limits=takes[0].limits
+            keys, _taking(takes), now_ms, owed=owed, limits=takes[0].limits
         )
 
     async def read(self, key: Key) -> Item | None:
-        return await self._writer.submit([key], lambda transaction: transaction.get(key), 0)
+        return await self._writer.submit([key], lambda transaction, _: transaction.get(key), 0)
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
-        def work(transaction: Transaction) -> bool:
+        def work(transaction: Transaction, now_ms: int) -> bool:
             item = transaction.get(key)
             if item is not None:
                 transaction.put(key, item.reset(limits, now_ms))
@@ -51,5 +56,34 @@ class SqliteStore:
 
         return await self._writer.submit([key], work, now_ms)
 
+    async def check_writable(self) -> None:
+        await self._writer.run(_write_nothing_new, writes=True, operation="probe")
+
     async def close(self) -> None:
         await self._writer.close()
+
+
+def _taking(takes: Sequence[Take]) -> Work:
+    def work(transaction: Transaction, now_ms: int) -> list[Taken]:
+        taken = take_all(transaction.get, takes, now_ms)
+        for number, outcome in enumerate(taken):
+            if outcome.item is not None:
+                transaction.put(takes[number].key, outcome.item)
+        return taken
+
+    return work
+
+
+def owed_part(takes: Sequence[Take]) -> list[Take]:
+    """The charges and refunds of a call, without what it asks for."""
+    return [
+        replace(take, draws=tuple([draw for draw in take.draws if draw.mode in OWED]))
+        for take in takes
+        if take.must_land
+    ]
+
+
+def _write_nothing_new(db: sqlite3.Connection) -> None:
+    """Commit a page as it is: only a commit reaches the disk, and tells whether it is full."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    db.execute(f"PRAGMA user_version={version}")

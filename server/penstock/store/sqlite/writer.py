@@ -6,139 +6,160 @@ committed at once.
 """
 
 import asyncio
+import logging
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from penstock.core.bucket import Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.errors import StoreError
+from penstock.store.owed import LANDS_WITHIN_S, TRIES
 from penstock.store.spans import describe_items
-from penstock.store.sqlite.rows import ItemRows
+from penstock.store.sqlite.commits import Commits
+from penstock.store.sqlite.faults import FileGoneError, kind_of, may_pass
+from penstock.store.sqlite.file import StoreFile
+from penstock.store.sqlite.jobs import Job, Transaction
+from penstock.store.sqlite.owed_jobs import OwedJobs
+from penstock.store.sqlite.schema import BUSY_MS
 from penstock.telemetry.metrics import Metrics
-from penstock.telemetry.tracing import Caller, Span, Tracer, work_span
+from penstock.telemetry.tracing import Span, Tracer, work_span
 
 T = TypeVar("T")
 
-CLEAN_STEP: Final = 128
-"""Items looked at in one go: a step takes a fraction of a millisecond."""
+LOG: Final = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""Between two looks at the path: as long as a deleted file may go unnoticed."""
 
 
-class Transaction:
-    """The items of one group of callers, and which of them changed."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long the writer waits, and for what."""
 
-    __slots__ = ("changes", "get", "items")
-
-    def __init__(self, items: dict[Key, Item]) -> None:
-        self.items = items
-        self.get = items.get
-        self.changes: dict[Key, Item] = {}
-
-    def put(self, key: Key, item: Item) -> None:
-        self.items[key] = self.changes[key] = item
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    keys: Sequence[Key]
-    limits: Sequence[Limit]
-    work: Callable[[Transaction], Any]
-    now_ms: int
-    must_land: bool
-    answer: asyncio.Future[Any]
-    caller: Caller | None
-
-    @property
-    def wanted(self) -> bool:
-        """A caller that gave up before its turn is not charged, unless the charge is owed."""
-        return self.must_land or not self.answer.cancelled()
+    busy_ms: int = BUSY_MS
+    lands_within_s: float = LANDS_WITHIN_S
+    retry_s: float = LANDS_WITHIN_S / TRIES
+    look_s: float = LOOK_S
 
 
 class GroupWriter:
     def __init__(
         self,
-        db: sqlite3.Connection,
-        metrics: Metrics | None = None,
-        tracer: Tracer | None = None,
+        file: StoreFile,
+        metrics: Metrics | None,
+        tracer: Tracer | None,
+        pace: Pace,
+        timer_s: Callable[[], float],
     ) -> None:
-        self._db = db
+        self._file = file
+        self._commits = Commits(file)
         self._metrics = metrics or Metrics()
         self._landed = self._metrics.store_writes.of("commit", "landed")
         self._failed = self._metrics.store_writes.of("commit", "failed")
         self._commit_seconds = self._metrics.store_call_seconds.of("commit")
+        self._metrics.before_reading.append(self._measure_wal)
         self._tracer = tracer
-        self._rows = ItemRows(db)
+        self._pace = pace
+        self._timer_s = timer_s
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
-        self._waiting: list[_Job] = []
+        self._waiting: list[Job] = []
+        self._owed = OwedJobs(self._metrics.not_landed, timer_s, pace.lands_within_s)
         self._committing: asyncio.Task[None] | None = None
-        self._cleaned_to = 0
-        self._uncleaned = 0
+        self._retrying: asyncio.TimerHandle | None = None
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def submit(
         self,
         keys: Sequence[Key],
-        work: Callable[[Transaction], T],
+        work: Callable[[Transaction, int], T],
         now_ms: int,
         *,
-        must_land: bool = False,
+        owed: Callable[[Transaction, int], Any] | None = None,
         limits: Sequence[Limit] = (),
     ) -> Awaitable[T]:
         """Have `work` done on the items of `keys`, and answer once it is on record.
 
-        `limits` are those of the first item, for its trace.
+        `owed` is the part of it that is due even if the caller is gone. `limits` are those of the
+        first item, for its trace.
         """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         caller = None if self._tracer is None else self._tracer.caller()
-        self._waiting.append(_Job(keys, limits, work, now_ms, must_land, answer, caller))
-        if self._committing is None:
-            self._committing = loop.create_task(self._commit_groups())
+        job = Job(keys, limits, work, now_ms, answer, caller)
+        if owed is not None:
+            job.owed, job.asked_ms, job.asked_s = owed, now_ms, self._timer_s()
+        self._waiting.append(job)
+        self._start()
         return answer
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], *, writes: bool) -> T:
+    async def run(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        writes: bool,
+        operation: str = "policy",
+    ) -> T:
         """Have `work` done in a transaction of its own, between two groups."""
         loop = asyncio.get_running_loop()
         start = time.perf_counter()
         try:
-            return await loop.run_in_executor(self._thread, self._run, work, writes)
-        except (sqlite3.Error, RuntimeError) as exc:  # the latter from a thread that is closed
-            self._metrics.store_errors.of(_kind_of(exc)).add()
-            done = "written" if writes else "read"
-            raise StoreError(f"the SQLite file could not be {done}: {exc}") from exc
+            return await loop.run_in_executor(self._thread, self._commits.run, work, writes)
+        # A RuntimeError comes from a thread that is closed.
+        except (sqlite3.Error, FileGoneError, RuntimeError) as exc:
+            self._metrics.store_errors.of(kind_of(exc)).add()
+            raise _store_error(exc, "written" if writes else "read") from exc
         finally:
-            self._metrics.store_call_seconds.of("policy").observe(time.perf_counter() - start)
+            self._metrics.store_call_seconds.of(operation).observe(time.perf_counter() - start)
 
     def forget_items(self) -> None:
         """For work on the writer's thread that changes items past it."""
-        self._rows.forget()
+        self._file.opened().rows.forget()
 
     async def close(self) -> None:
-        while self._committing is not None:
-            await asyncio.wait([self._committing])
+        """Finish what waits. What is owed is tried until it lands or its time is up."""
+        while self._committing is not None or self._owed:
+            self._retry()
+            if self._committing is not None:
+                await asyncio.wait([self._committing])
+            if self._owed:
+                await asyncio.sleep(self._pace.retry_s)
+        self._watching.cancel()
+        await asyncio.wait([self._watching])
         self._thread.shutdown()
-        self._db.close()
+        self._file.close()
+
+    def _start(self) -> None:
+        if self._committing is None:
+            self._committing = asyncio.get_running_loop().create_task(self._commit_groups())
+
+    def _retry(self) -> None:
+        """Try again what is owed, with those who wait by now."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+            self._retrying = None
+        if self._owed:
+            self._owed.is_due = True
+            self._start()
 
     async def _commit_groups(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._waiting:
-            group = [job for job in self._waiting if job.wanted]
+        while self._waiting or (self._owed and self._owed.is_due):
+            retried = self._owed.next()
+            fresh = [job for job in self._waiting if job.is_wanted]
             self._waiting = []
+            group = retried + fresh
             if not group:
                 continue
             start = time.perf_counter()
             with work_span(self._tracer, "commit", [job.caller for job in group]) as span:
                 _describe(span, group)
                 try:
-                    results = await loop.run_in_executor(self._thread, self._commit, group)
-                except sqlite3.Error as exc:
-                    text = f"the SQLite file could not be written: {exc}"
-                    self._fail(group, span, text, exc)
+                    results = await loop.run_in_executor(self._thread, self._commits.commit, group)
                 except Exception as exc:  # noqa: BLE001 - no caller may wait for ever
-                    self._fail(group, span, f"the group of callers failed: {exc!r}", exc)
+                    self._fail(retried, fresh, span, exc)
                 else:
                     self._landed.value += 1
                     span.note("penstock.outcome", "landed")
@@ -151,60 +172,43 @@ class GroupWriter:
             await asyncio.sleep(0)
         self._committing = None
 
-    def _fail(self, group: Iterable[_Job], span: Span, text: str, cause: Exception) -> None:
+    def _fail(
+        self, retried: Sequence[Job], fresh: Sequence[Job], span: Span, cause: Exception
+    ) -> None:
+        """Tell the callers of a group that it failed, and keep what is owed for another try."""
+        error = _store_error(cause, "written")
         self._failed.value += 1
-        self._metrics.store_errors.of(_kind_of(cause)).add()
+        self._metrics.store_errors.of(kind_of(cause)).add()
         span.note("penstock.outcome", "failed")
-        span.fail(text)
-        error = StoreError(text)
-        error.__cause__ = cause
-        for job in group:
-            if not job.answer.done():
+        span.fail(str(error))
+        owed = [job for job in fresh if job.owed is not None]
+        for job in fresh:
+            if job.owed is None and not job.answer.done():
                 job.answer.set_exception(error)
+        if not may_pass(cause):
+            self._owed.lose([*retried, *owed], error)
+            return
+        self._owed.keep(retried, owed, error)
+        self._owed.is_due = False
+        if self._owed and self._retrying is None:
+            loop = asyncio.get_running_loop()
+            self._retrying = loop.call_later(self._pace.retry_s, self._retry)
 
-    def _commit(self, group: Sequence[_Job]) -> list[Any]:
-        """On the writer's thread."""
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            items = self._rows.read({key for job in group for key in job.keys})
-            transaction = Transaction(items)
-            results = [job.work(transaction) for job in group]
-            if transaction.changes:
-                created = self._rows.write(transaction.changes)
-                self._clean(created, group)
-            db.execute("COMMIT")
-            self._rows.shrink()
-        except BaseException:
-            self._rows.forget()
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        return results
+    async def _watch(self) -> None:
+        """Look at the path from time to time, also while nobody asks for anything."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._pace.look_s)
+            try:
+                await loop.run_in_executor(self._thread, self._file.look)
+            except Exception:
+                LOG.exception("looking at the SQLite file failed, trying again")
 
-    def _run(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:
-        """On the writer's thread."""
-        db = self._db
-        db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-        try:
-            result = work(db)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        return result
-
-    def _clean(self, created: int, group: Sequence[_Job]) -> None:
-        """Look at two items for each new one, so that cleaning outruns what takes can add."""
-        self._uncleaned += 1 + 2 * created
-        if self._uncleaned >= CLEAN_STEP:
-            now_ms = max(job.now_ms for job in group)
-            self._cleaned_to = self._rows.clean(self._cleaned_to, self._uncleaned, now_ms)
-            self._uncleaned = 0
+    def _measure_wal(self) -> None:
+        self._metrics.sqlite_wal_bytes.value = self._file.wal_bytes()
 
 
-def _describe(span: Span, group: Sequence[_Job]) -> None:
+def _describe(span: Span, group: Sequence[Job]) -> None:
     if span.is_recorded:
         # Its trace is the one that the span is in.
         first = next(job for job in group if job.caller is not None)
@@ -214,6 +218,12 @@ def _describe(span: Span, group: Sequence[_Job]) -> None:
         span.note("penstock.callers", len(group))
 
 
-def _kind_of(exc: Exception) -> str:
-    """SQLite's own name for what went wrong, such as sqlite_full; it has a few dozen."""
-    return str(getattr(exc, "sqlite_errorname", "internal")).lower()
+def _store_error(cause: Exception, done: str) -> StoreError:
+    if isinstance(cause, FileGoneError):
+        error = StoreError(str(cause))
+    elif isinstance(cause, sqlite3.Error | RuntimeError):
+        error = StoreError(f"the SQLite file could not be {done}: {cause}")
+    else:
+        error = StoreError(f"the group of callers failed: {cause!r}")
+    error.__cause__ = cause
+    return error

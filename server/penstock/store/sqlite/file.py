@@ -1,0 +1,177 @@
+"""The file as the writer's thread has it open, and whether it is still the file at its path.
+
+A program goes on writing to a file that was deleted or replaced, and nobody ever reads what it
+wrote. So the store compares what it opened with what lies at the path, and fails while they differ.
+It never creates a file in place of one that was deleted: every bucket in it would be full, and
+every stored limit gone. A file that somebody puts there is checked, and then used.
+"""
+
+import logging
+import sqlite3
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+from penstock.errors import ConfigError
+from penstock.store.sqlite.faults import FileGoneError
+from penstock.store.sqlite.privacy import beside
+from penstock.store.sqlite.rows import ItemRows
+from penstock.store.sqlite.schema import PAGE_BYTES, WAL_PAGES, Synchronous, open_file
+
+LOG: Final = logging.getLogger(__name__)
+
+WAL_MOST_BYTES: Final = 4 * PAGE_BYTES * WAL_PAGES
+"""The log is four times as long as it gets by itself: somebody read for long."""
+
+Identity = tuple[int, int]
+"""A file's device and number: these stay if its name changes, and differ for any other file."""
+
+
+class Files(NamedTuple):
+    """What lies at the path and beside it; None where there is nothing."""
+
+    main: Identity | None
+    wal: Identity | None
+    shm: Identity | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    db: sqlite3.Connection
+    rows: ItemRows
+    files: Files
+
+
+class StoreFile:
+    """All methods but `wal_bytes` are for the writer's thread."""
+
+    def __init__(self, path: Path, synchronous: Synchronous, busy_ms: int) -> None:
+        self._path = path.absolute()
+        self._synchronous = synchronous
+        self._busy_ms = busy_ms
+        self._open: OpenFile | None = self._open_now(creates=True)
+        self._fault: FileGoneError | None = None
+        self._candidate: tuple[int, ...] = ()
+        """The state of a file that may take the place of the one that was opened."""
+
+    def opened(self) -> OpenFile:
+        """The file to work on. FileGoneError if it is not the one at the path."""
+        if self._fault is not None:
+            raise FileGoneError(self._fault.kind, str(self._fault))
+        return cast("OpenFile", self._open)  # without a fault the file is open
+
+    def look(self) -> None:
+        """Compare what was opened with what is there; shorten the log if it is long."""
+        found = _find(self._path)
+        if self._open is not None and found == self._open.files:
+            if self._fault is not None:
+                LOG.warning("store %s: the file is back, and used again", self._path)
+                self._fault = None
+            self._shorten_wal(self._open.db)
+            return
+        if found.main is None:
+            advice = "put it back, or restart to begin with a new one, with full buckets"
+            self._fail("file_deleted", "the SQLite file was deleted", advice)
+            return
+        if self._open is not None and found.main == self._open.files.main:
+            self._fail("file_log_deleted", "the log of the SQLite file was deleted or replaced", "")
+        elif self._open is not None:
+            self._fail("file_replaced", "the SQLite file was replaced by another", "")
+        # A file that changes may be a copy that somebody is still writing.
+        candidate, self._candidate = self._candidate, _state(self._path)
+        if candidate == self._candidate:
+            self._adopt(found)
+
+    def wal_bytes(self) -> int:
+        """The size of the log. For any thread."""
+        try:
+            return beside(self._path)[0].stat().st_size
+        except OSError:
+            return 0
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._release(self._open, _find(self._path))
+            self._open = None
+
+    def _open_now(self, *, creates: bool) -> OpenFile:
+        # What was opened is only known to be what is at the path if that did not change meanwhile.
+        for _ in range(2):
+            before = _identity(self._path)
+            db = open_file(self._path, self._synchronous, self._busy_ms, creates=creates)
+            files = _find(self._path)
+            if before in (None, files.main):
+                return OpenFile(db, ItemRows(db), files)
+            db.close()
+        raise ConfigError(f"store {self._path}: the file was replaced while it was opened")
+
+    def _fail(self, kind: str, text: str, advice: str) -> None:
+        if self._fault is None or self._fault.kind != kind:
+            advice = advice or "the file that is there now is checked, and used if it is good"
+            LOG.error("store %s: %s; nothing is served from it: %s", self._path, text, advice)
+            self._fault = FileGoneError(kind, text)
+
+    def _adopt(self, found: Files) -> None:
+        """Use the file that is there now."""
+        if self._open is not None:
+            self._release(self._open, found)
+            self._open = None
+        try:
+            self._open = self._open_now(creates=False)
+        except ConfigError as exc:
+            text = "the SQLite file was replaced by one that can't be used"
+            self._fail("file_unusable", text, str(exc))
+        else:
+            LOG.warning("store %s: the file that is there now is used", self._path)
+            self._fault = None
+
+    def _release(self, opened: OpenFile, found: Files) -> None:
+        """Close what was opened, and leave nothing of it beside a file that replaced it."""
+        if found.main == opened.files.main and found != opened.files:
+            # What was committed is in a log that has no name any more.
+            with suppress(sqlite3.Error):
+                opened.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        opened.db.close()
+        if found.main not in (None, opened.files.main):
+            # SQLite would apply the log of the old file to the new one, and so destroy it.
+            for path, mine, there in zip(
+                beside(self._path), opened.files[1:], found[1:], strict=True
+            ):
+                if mine == there:
+                    path.unlink(missing_ok=True)
+
+    def _shorten_wal(self, db: sqlite3.Connection) -> None:
+        """Give the disk its room back once nobody reads from the long log any more.
+
+        It waits for nobody: while somebody reads, the next look tries again.
+        """
+        if self.wal_bytes() <= WAL_MOST_BYTES:
+            return
+        db.execute("PRAGMA busy_timeout=0")
+        try:
+            # A fault is told by the next commit, to those who wait for it.
+            with suppress(sqlite3.Error):
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            db.execute(f"PRAGMA busy_timeout={self._busy_ms}")
+
+
+def _find(path: Path) -> Files:
+    return Files(*map(_identity, (path, *beside(path))))
+
+
+def _identity(path: Path) -> Identity | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
