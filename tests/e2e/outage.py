@@ -43,8 +43,8 @@ class Client:
             )
         )
 
-    def ask(self, user: str, timeout_s: float = 10) -> Outcome:
-        request = encode_request(Request("example", (Descriptor((("user", user),)),)))
+    def ask(self, user: str, timeout_s: float = 10, hits: int | None = None) -> Outcome:
+        request = encode_request(Request("example", (Descriptor((("user", user),), hits),)))
         try:
             answer = decode_response(self._rate_limit(request, timeout=timeout_s))
         except grpc.RpcError as exc:

@@ -17,6 +17,8 @@ from penstock.store.dynamodb.engine import OUTCOMES
 from penstock.store.dynamodb.errors import Fault
 from penstock.store.dynamodb.location import CALL_S
 from penstock.store.dynamodb.writes import Path as WritePath
+from penstock.store.owed import LANDS_WITHIN_S
+from penstock.store.sqlite import file as sqlite_file
 from penstock.store.sqlite import rows as sqlite_rows
 from penstock.store.sqlite import schema
 from penstock.telemetry import hits, otel, otlp
@@ -180,6 +182,7 @@ def test_the_runbook_has_the_sizes_of_the_code() -> None:
     }
     log_mib = schema.PAGE_BYTES * schema.WAL_PAGES // 2**20
     assert f"grows to {log_mib} MiB" in RUNBOOK.read_text()
+    assert f"more than {sqlite_file.WAL_MOST_BYTES // 2**20} MiB" in RUNBOOK.read_text()
 
 
 def times_of_the_code() -> Iterator[str]:
@@ -189,6 +192,8 @@ def times_of_the_code() -> Iterator[str]:
     yield f"every {circuit.LONGEST_PAUSE_S:g} s at least"
     yield f"fails after {lanes.ATTEMPTS} lost races"
     yield f"fails after {schema.BUSY_MS / 1000:g} s, or"
+    yield f"charges are tried for {LANDS_WITHIN_S:g} s"
+    yield f"It was tried for {LANDS_WITHIN_S:g} s"
     yield f"No call to DynamoDB lasts longer than {CALL_S:g} s"
     yield f"calls under way have {GRACE_S:g} s, and traces {otel.STOP_S:g} s"
     settings = {setting.name: setting.default_text for setting in DECLARED}

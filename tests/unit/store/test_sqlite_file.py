@@ -6,8 +6,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,7 +71,7 @@ async def serves(store: SqliteStore) -> None:
 
 async def told(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """Wait for the log, without asking the store for anything."""
-    while text not in caplog.text:
+    while text not in caplog.text:  # noqa: ASYNC110 - the log has no event
         await asyncio.sleep(0.002)
 
 
@@ -181,20 +181,50 @@ async def test_a_file_that_can_not_be_used_is_not_touched(
     assert consumed_in(file) == 5
 
 
+HOLD_OPEN = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("SELECT * FROM bucket").fetchall()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_open(file: Path, processes: int) -> Iterator[None]:
+    """The file while other processes have it open, and do nothing."""
+    command = [sys.executable, "-c", HOLD_OPEN, str(file)]
+    pipe = subprocess.PIPE
+    holders = [subprocess.Popen(command, stdin=pipe, stdout=pipe) for _ in range(processes)]
+    try:
+        for holder in holders:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"open\n"
+        yield
+    finally:
+        for holder in holders:
+            holder.communicate()
+
+
+@pytest.mark.parametrize("others", [0, 1])
 async def test_a_deleted_log_loses_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, others: int
 ) -> None:
-    """What was committed to it is brought into the file before a new one begins."""
+    """What was committed to it is brought into the file before a new one begins.
+
+    Also if another process has the file open, so that SQLite does not do it by itself.
+    """
     file = tmp_path / "s.db"
     store = SqliteStore(file, pace=QUICK)
     await store.take([take(5)], NOW)
-    for path in beside(file):
-        path.unlink()
-    async with asyncio.timeout(30):
-        assert "log" in await fails(store)
-        await serves(store)
-    await store.take([take(1)], NOW)
-    assert consumed_in(file) == 6
+    with held_open(file, others):
+        for path in beside(file):
+            path.unlink()
+        async with asyncio.timeout(30):
+            assert "log" in await fails(store)
+            await serves(store)
+        await store.take([take(1)], NOW)
+        assert consumed_in(file) == 6
     assert "the log of the SQLite file was deleted or replaced" in caplog.text
     await store.close()
     assert consumed_in(file) == 6
@@ -232,7 +262,7 @@ async def test_a_long_reader_makes_the_log_grow_and_it_shrinks_when_the_reader_i
             )
     assert 0 < small < most
     async with asyncio.timeout(30):
-        while read(metrics)[WAL_BYTES] > most:
+        while read(metrics)[WAL_BYTES] > most:  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0.002)
         await store.take([take()], NOW)
     assert consumed_in(file) == 2
@@ -258,13 +288,16 @@ async def test_nobody_waits_for_a_log_that_can_not_shrink_yet(
     await store.close()
 
 
-async def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """With its log and its index, whatever the umask."""
+async def test_a_new_file_is_for_its_owner_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the start, with its log and its index; also where a link leads."""
     file, link = tmp_path / "s.db", tmp_path / "link.db"
     link.symlink_to(file)
     store = SqliteStore(link)
     await store.take([take()], NOW)
     assert [mode_of(path) for path in (file, *beside(file))] == [0o600] * 3
+    assert caplog.text == "", "it was never anybody else's"
     await store.close()
 
 

@@ -59,7 +59,7 @@ def consumed_in(file: Path, key: Key = BOB) -> int:
 
 async def failures(metrics: Metrics, count: int) -> None:
     """Wait until so many commits have failed."""
-    while metrics.store_writes.of("commit", "failed").value < count:
+    while metrics.store_writes.of("commit", "failed").value < count:  # noqa: ASYNC110 - no event
         await asyncio.sleep(0.001)
 
 
