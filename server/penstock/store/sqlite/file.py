@@ -24,6 +24,8 @@ LOG: Final = logging.getLogger(__name__)
 WAL_MOST_BYTES: Final = 4 * PAGE_BYTES * WAL_PAGES
 """The log is four times as long as it gets by itself: somebody read for long."""
 
+CHECKS: Final = "the file that is there now is checked, and used if it is good"
+
 Identity = tuple[int, int]
 """A file's device and number: these stay if its name changes, and differ for any other file."""
 
@@ -52,6 +54,8 @@ class StoreFile:
         self._busy_ms = busy_ms
         self._open: OpenFile | None = self._open_now(creates=True)
         self._fault: FileGoneError | None = None
+        self._told = ("", "")
+        """What the log was told last, so that it is told once."""
         self._candidate: tuple[int, ...] = ()
         """The state of a file that may take the place of the one that was opened."""
 
@@ -66,8 +70,7 @@ class StoreFile:
         found = _find(self._path)
         if self._open is not None and found == self._open.files:
             if self._fault is not None:
-                LOG.warning("store %s: the file is back, and used again", self._path)
-                self._fault = None
+                self._use("the file is back, and used again")
             self._shorten_wal(self._open.db)
             return
         if found.main is None:
@@ -75,9 +78,11 @@ class StoreFile:
             self._fail("file_deleted", "the SQLite file was deleted", advice)
             return
         if self._open is not None and found.main == self._open.files.main:
-            self._fail("file_log_deleted", "the log of the SQLite file was deleted or replaced", "")
+            self._fail(
+                "file_log_deleted", "the log of the SQLite file was deleted or replaced", CHECKS
+            )
         elif self._open is not None:
-            self._fail("file_replaced", "the SQLite file was replaced by another", "")
+            self._fail("file_replaced", "the SQLite file was replaced by another", CHECKS)
         # A file that changes may be a copy that somebody is still writing.
         candidate, self._candidate = self._candidate, _state(self._path)
         if candidate == self._candidate:
@@ -107,10 +112,14 @@ class StoreFile:
         raise ConfigError(f"store {self._path}: the file was replaced while it was opened")
 
     def _fail(self, kind: str, text: str, advice: str) -> None:
-        if self._fault is None or self._fault.kind != kind:
-            advice = advice or "the file that is there now is checked, and used if it is good"
+        self._fault = FileGoneError(kind, text)
+        if self._told != (text, advice):
+            self._told = text, advice
             LOG.error("store %s: %s; nothing is served from it: %s", self._path, text, advice)
-            self._fault = FileGoneError(kind, text)
+
+    def _use(self, how: str) -> None:
+        self._fault, self._told = None, ("", "")
+        LOG.warning("store %s: %s", self._path, how)
 
     def _adopt(self, found: Files) -> None:
         """Use the file that is there now."""
@@ -123,8 +132,7 @@ class StoreFile:
             text = "the SQLite file was replaced by one that can't be used"
             self._fail("file_unusable", text, str(exc))
         else:
-            LOG.warning("store %s: the file that is there now is used", self._path)
-            self._fault = None
+            self._use("the file that is there now is used")
 
     def _release(self, opened: OpenFile, found: Files) -> None:
         """Close what was opened, and leave nothing of it beside a file that replaced it."""

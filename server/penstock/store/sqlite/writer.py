@@ -92,7 +92,8 @@ class GroupWriter:
         if owed is not None:
             job.owed, job.asked_ms, job.asked_s = owed, now_ms, self._timer_s()
         self._waiting.append(job)
-        self._start()
+        if self._committing is None:
+            self._start()
         return answer
 
     async def run(
@@ -132,8 +133,7 @@ class GroupWriter:
         self._file.close()
 
     def _start(self) -> None:
-        if self._committing is None:
-            self._committing = asyncio.get_running_loop().create_task(self._commit_groups())
+        self._committing = asyncio.get_running_loop().create_task(self._commit_groups())
 
     def _retry(self) -> None:
         """Try again what is owed, with those who wait by now."""
@@ -142,7 +142,8 @@ class GroupWriter:
             self._retrying = None
         if self._owed:
             self._owed.is_due = True
-            self._start()
+            if self._committing is None:
+                self._start()
 
     async def _commit_groups(self) -> None:
         loop = asyncio.get_running_loop()
