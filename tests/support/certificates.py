@@ -57,8 +57,12 @@ class Authority:
 
     def issue_for_uri(self, uri: str, curve: ec.EllipticCurve | None = None) -> Issued:
         """A certificate as SPIFFE has them, or one of a key of an unusual kind."""
+        return self.issue_for(x509.UniformResourceIdentifier(uri), curve=curve)
+
+    def issue_for(self, *given: x509.GeneralName, curve: ec.EllipticCurve | None = None) -> Issued:
+        """A certificate with names of any kind, also such as no CA should sign."""
         key = ec.generate_private_key(curve or ec.SECP256R1())
-        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
+        names = x509.SubjectAlternativeName(given)
         cert = (
             x509.CertificateBuilder(self._name, x509.Name([]), key.public_key())
             .serial_number(x509.random_serial_number())

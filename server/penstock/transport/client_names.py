@@ -21,6 +21,8 @@ REMEMBERED: Final = 1024
 
 _LABEL: Final = "[a-z0-9_][a-z0-9_-]*"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+"""How a URI begins (RFC 3986, section 3.1). No DNS name has a colon."""
 
 if TYPE_CHECKING:  # at run time these can't be given types
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -36,11 +38,17 @@ class Names:
     ip: tuple[str, ...] = ()
 
     def include(self, wanted: str) -> bool:
-        """Whether one is meant by a name, URI or address. No kind can pose as another."""
+        """Whether one is meant by a name, URI or address.
+
+        What is wanted decides which kind is looked at: a CA that hands out any DNS name may not
+        hand out any URI, so a DNS name that reads like a URI must not pass as one.
+        """
         address = _address(wanted.removeprefix("[").removesuffix("]"))
         if address is not None:
             return any(_address(ip) == address for ip in self.ip)
-        return wanted in self.uri or any(_dns_fits(pattern, wanted) for pattern in self.dns)
+        if _SCHEME.match(wanted):
+            return wanted in self.uri
+        return any(_dns_fits(pattern, wanted) for pattern in self.dns)
 
 
 def _dns_fits(pattern: str, name: str) -> bool:

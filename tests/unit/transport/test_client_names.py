@@ -7,6 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from cryptography import x509
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from penstock.transport.client_names import Names
@@ -69,7 +70,10 @@ async def test_the_name_has_to_be_among_those_of_the_certificate(
         (".test", Names(dns=("*.test",)), False),
         ("*.test", Names(dns=("*.test",)), True),
         ("*.test", Names(dns=("a.test",)), False),
-        ("a.test", Names(uri=("a.test",)), True),
+        ("a.test", Names(uri=("a.test",)), False),
+        ("spiffe://d/a", Names(dns=("spiffe://d/a",)), False),
+        ("urn:uuid:1", Names(uri=("urn:uuid:1",)), True),
+        ("urn:uuid:1", Names(dns=("urn:uuid:1",)), False),
         ("10.0.0.1", Names(dns=("10.0.0.1",)), False),
         ("10.0.0.1", Names(uri=("10.0.0.1",)), False),
         ("10.0.0.1", Names(dns=("*.0.0.1",)), False),
@@ -83,6 +87,25 @@ def test_names_fit_as_the_reference_server_has_it(
 ) -> None:
     """A `*` stands for one whole label, the first; what is no host name fits as it is written."""
     assert names.include(wanted) is included
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        (SPIFFE, x509.DNSName(SPIFFE)),
+        ("urn:uuid:1", x509.DNSName("urn:uuid:1")),
+        ("envoy.mesh.test", x509.UniformResourceIdentifier("envoy.mesh.test")),
+        ("10.1.2.3", x509.DNSName("10.1.2.3")),
+        ("10.1.2.3", x509.UniformResourceIdentifier("10.1.2.3")),
+        ("envoy.mesh.test", x509.RFC822Name("envoy.mesh.test")),
+    ],
+)
+async def test_a_name_of_another_kind_is_not_the_one_asked_for(
+    tmp_path: Path, ca: Authority, wanted: str, name: x509.GeneralName
+) -> None:
+    """Although it reads the same: a CA that signs any DNS name may not sign any URI."""
+    async with serve(write(tmp_path, ca.issue(NAME), ca.cert, wanted)) as address:
+        assert await ask(address, ca, ca.issue_for(name)) == "PERMISSION_DENIED"
 
 
 @asynccontextmanager
