@@ -10,9 +10,11 @@ from penstock.service.headers import HeaderNames
 from penstock.service.limiter import OnUnavailable, Options
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.statsd import Sender
+from penstock.transport.descriptors import Shares, open_files_limit, share
+from penstock.transport.grpc_options import ConnectionBounds
 from penstock.transport.grpcio import Listener
 from penstock.transport.http import HttpPort
-from penstock.transport.tls import choose_tls
+from penstock.transport.tls import CLIENT_CA, choose_tls
 
 if TYPE_CHECKING:
     from penstock.telemetry.otel import OtelTracer
@@ -45,7 +47,26 @@ def grpc_listener(settings: Settings) -> Listener:
             client_san=settings.grpc_client_tls_san,
         ),
         max_message_bytes=settings.max_request_bytes,
+        bounds=ConnectionBounds(most=connection_shares(settings).grpc),
     )
+
+
+def connection_shares(settings: Settings) -> Shares:
+    """How many connections each port may have; ConfigError if open files don't allow it."""
+    return share(open_files_limit(), settings.grpc_max_connections)
+
+
+def why_no_decisions(settings: Settings) -> str:
+    """What /json answers instead of deciding; empty if it decides."""
+    name = "PENSTOCK_HTTP_DECISIONS"
+    if settings.http_decisions == "off":
+        return f"decisions over HTTP are off: {name} is off"
+    if settings.http_decisions == "auto" and settings.grpc_client_tls_cacert:
+        return (
+            f"decisions over HTTP are off: clients need a certificate for gRPC "
+            f"({CLIENT_CA}), and this port asks for none; {name}=on allows them"
+        )
+    return ""
 
 
 def limiter_options(settings: Settings) -> Options:
@@ -68,11 +89,13 @@ def limiter_options(settings: Settings) -> Options:
 
 def http_ports(settings: Settings) -> tuple[HttpPort, HttpPort, tuple[HttpPort, str] | None]:
     """The main port, the debug port, and the one for Prometheus alone, with its path."""
-    main = HttpPort(settings.host, settings.port, "--host and --port")
-    debug = HttpPort(settings.debug_host, settings.debug_port, "--debug-host and --debug-port")
+    shares = connection_shares(settings)
+    main = HttpPort(settings.host, settings.port, "--host and --port", shares.http)
+    flag = "--debug-host and --debug-port"
+    debug = HttpPort(settings.debug_host, settings.debug_port, flag, shares.other)
     if not settings.use_prometheus:
         return main, debug, None
-    prometheus = HttpPort(*settings.prometheus_addr, "--prometheus-addr")
+    prometheus = HttpPort(*settings.prometheus_addr, "--prometheus-addr", shares.other)
     return main, debug, (prometheus, settings.prometheus_path)
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 from penstock import __version__
 from penstock.build import (
     check_source,
+    connection_shares,
     grpc_listener,
     http_ports,
     limiter_options,
     make_sender,
     make_tracer,
+    why_no_decisions,
 )
 from penstock.config.print_rules import rule_lines
 from penstock.config.problems import RulesError
@@ -34,6 +36,7 @@ from penstock.telemetry.exposition import prometheus_text, stats_text
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.process import measure_lag, watch_process
 from penstock.telemetry.repeats import Repeats
+from penstock.transport.descriptors import raise_open_files_limit
 from penstock.transport.grpcio import GrpcServer, Listener
 from penstock.transport.http import HttpServer, Pages
 from penstock.transport.rls import RateLimitService
@@ -57,6 +60,7 @@ def clock_ms() -> int:
 async def serve(settings: Settings, repeats: Repeats | None = None) -> None:
     """Run until SIGTERM or SIGINT. ConfigError if it can't start."""
     check_source(settings)
+    raise_open_files_limit()
     source = RulesSource(
         settings.rules_path(), settings.runtime_ignoredotfiles, settings.merge_domain_config
     )
@@ -119,7 +123,11 @@ class _Server:
         service = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
         self._grpc = GrpcServer(service, listener)
         self._http = HttpServer(
-            service, self._pages(), *http_ports(settings), settings.max_request_bytes
+            service,
+            self._pages(),
+            *http_ports(settings),
+            why_no_decisions(settings),
+            settings.max_request_bytes,
         )
         self._sender = make_sender(settings, metrics)
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
@@ -150,6 +158,7 @@ class _Server:
             address = await self._grpc.start()
             self._keep_parts(repeats)
             self._announce()
+            self._tell_edge()
             LOG.info("HTTP on %s, debug on %s", http, ", metrics on ".join([debug, *others]))
             LOG.info(
                 "penstock %s listens on %s, store %s", __version__, address, self._settings.store
@@ -179,6 +188,22 @@ class _Server:
             works.append(Work("the return of memory", Memory(trim).keep_small))
         for work in works:
             self._parts.keep(work)
+
+    def _tell_edge(self) -> None:
+        """Say what clients may do here that a reader of the settings might not expect."""
+        shares = connection_shares(self._settings)
+        LOG.info(
+            "connections at a time: %d for gRPC, %d for HTTP, %d on each other port",
+            shares.grpc,
+            shares.http,
+            shares.other,
+        )
+        if reason := why_no_decisions(self._settings):
+            LOG.info("/json answers 403, %s", reason)
+        elif self._settings.grpc_client_tls_cacert:
+            LOG.warning(
+                "/json decides for clients without a certificate: PENSTOCK_HTTP_DECISIONS is on"
+            )
 
     async def _serve_until_told(self) -> None:
         """Serve until a signal, then drain. PartError if a part has ended for good."""

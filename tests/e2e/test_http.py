@@ -60,6 +60,15 @@ def test_json_decides_and_shares_its_buckets_with_grpc(server: Penstock, xds: Xd
     assert answers[0]["statuses"][0]["limitRemaining"] == 2
 
 
+def test_json_decides_nothing_where_it_is_turned_off(tmp_path: Path, rules: Path) -> None:
+    """Whether gRPC asks for certificates or not."""
+    with penstock(tmp_path, "--http-decisions=off", rules=rules, store="memory:") as server:
+        page = decide(server.http, "shop", ("user", "ann"))
+    told = "decisions over HTTP are off: PENSTOCK_HTTP_DECISIONS is off"
+    assert (page.status, page.text) == (403, f"{told}\n")
+    assert f"/json answers 403, {told}" in server.log()
+
+
 @pytest.mark.parametrize("body", ["{}", "}", '{"domain": "shop", "wrong": 1}', ""])
 def test_json_that_makes_no_sense_is_refused(server: Penstock, body: str) -> None:
     """As by the reference server."""

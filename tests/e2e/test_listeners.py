@@ -1,5 +1,6 @@
 """Where a server can be reached, and what it says about itself."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.processes import penstock
+from tests.unit.cli.command import run
 
 RULES = Path(__file__).parent / "rls.yaml"
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
@@ -60,11 +62,41 @@ def test_all_addresses_are_reached_by_ipv4_and_ipv6(tmp_path: Path, xds: XdsClie
     assert [status["limit_remaining"] for status in left] == [1, 0]
 
 
+def test_any_ipv4_address_is_not_reached_by_ipv6(tmp_path: Path, xds: XdsClient) -> None:
+    """The default of every port: who opens IPv4 alone in a firewall has opened all there is."""
+    any_ipv4 = "0.0.0.0"  # noqa: S104 - what is tested
+    flags = ("--grpc-host", any_ipv4, "--host", any_ipv4, "--debug-host", any_ipv4)
+    with penstock(tmp_path, *flags, rules=RULES) as server:
+        ports = [int(at.rpartition(":")[2]) for at in (server.address, server.http, server.debug)]
+        for port in ports:
+            socket.create_connection(("127.0.0.1", port), 30).close()
+            with pytest.raises(OSError, match=r"refused|unreachable|not available|not supported"):
+                socket.create_connection(("::1", port), 30)
+        assert xds.remaining(f"127.0.0.1:{ports[0]}", "basic", few="x") == 2
+
+
 def test_unix_socket_serves_instead_of_a_port(tmp_path: Path, xds: XdsClient) -> None:
     """`--grpc-uds` listens on a socket file."""
-    socket = tmp_path / "rls.sock"
-    with penstock(tmp_path, "--grpc-uds", str(socket), rules=RULES) as server:
-        assert server.address == f"unix:{socket}"
-        assert socket.is_socket()
+    path = tmp_path / "rls.sock"
+    with penstock(tmp_path, "--grpc-uds", str(path), rules=RULES) as server:
+        assert server.address == f"unix:{path}"
+        assert path.is_socket()
         response = xds.ask(server.address, "basic", entries(few="x"))
     assert response["statuses"][0]["limit_remaining"] == 1
+
+
+def test_a_second_server_on_a_unix_socket_does_not_start(tmp_path: Path, xds: XdsClient) -> None:
+    """The first serves on; once it is killed, another takes its place."""
+    path = tmp_path / "rls.sock"
+    flags = ("--grpc-uds", str(path))
+    with penstock(tmp_path, *flags, rules=RULES) as first:
+        common = ("--config", str(RULES), "--store", "memory:", "--host=127.0.0.1", "--port=0")
+        local = ("--debug-host=127.0.0.1", "--debug-port=0")
+        ran = run("serve", *common, *local, *flags, cwd=tmp_path)
+        assert ran.code == 2
+        assert "Traceback" not in ran.err
+        assert f"cannot listen on unix:{path}: another process listens there; stop" in ran.err
+        assert xds.remaining(first.address, "basic", few="x") == 2
+    assert path.is_socket(), "the first was killed, and left its socket behind"
+    with penstock(tmp_path, *flags, rules=RULES) as second:
+        assert xds.remaining(second.address, "basic", few="y") == 2

@@ -9,6 +9,7 @@ import pytest
 from tests.support.certificates import Authority, Issued, SecretMount, served_certificate
 from tests.support.envoy import EnvoyConfig, Node, run_envoy
 from tests.support.processes import Penstock, penstock
+from tests.support.web import decide, get
 
 NAME = "penstock.test"
 ENVOY = "spiffe://cluster.local/ns/gateway/sa/envoy"
@@ -40,7 +41,8 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """With further settings, if a test has some."""
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
     ca, client_ca = Authority(), Authority()
@@ -54,8 +56,31 @@ def server(tmp_path: Path) -> Iterator[Server]:
         "GRPC_CLIENT_TLS_CACERT": str(mount.path("ca_crt")),
         "GRPC_CLIENT_TLS_SAN": ENVOY,
     }
+    env |= getattr(request, "param", {})
     with penstock(tmp_path, rules=rules, env=env) as running:
         yield Server(running, mount, ca, client_ca)
+
+
+def test_json_decides_nothing_while_grpc_asks_for_certificates(server: Server) -> None:
+    """There would be a way around it; the answer and the log say what to do."""
+    page = decide(server.running.http, "example", ("user", "bob"))
+    assert page.status == 403
+    told = (
+        "decisions over HTTP are off: clients need a certificate for gRPC (GRPC_CLIENT_TLS_CACERT)"
+        ", and this port asks for none; PENSTOCK_HTTP_DECISIONS=on allows them"
+    )
+    assert page.text == f"{told}\n"
+    assert f"/json answers 403, {told}" in server.running.log()
+    assert get(server.running.http, "/healthcheck").status == 200
+    metrics = get(server.running.http, "/metrics").text
+    assert 'rate_limit_total_hits{domain="example",key1="user"} 0' in metrics
+
+
+@pytest.mark.parametrize("server", [{"PENSTOCK_HTTP_DECISIONS": "on"}], indirect=True)
+def test_json_decides_where_it_is_allowed_to(server: Server) -> None:
+    """Although gRPC asks for certificates; the log has a warning."""
+    assert decide(server.running.http, "example", ("user", "bob")).status == 200
+    assert "/json decides for clients without a certificate" in server.running.log()
 
 
 def test_envoy_is_served_over_mtls_while_the_certificate_is_renewed(

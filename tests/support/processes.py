@@ -80,13 +80,19 @@ def penstock(
     rules: Path,
     store: str = "sqlite:///penstock.db",
     env: Mapping[str, str] | None = None,
+    open_files: int | None = None,
 ) -> Iterator[Penstock]:
-    """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless flags say otherwise."""
+    """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless flags say otherwise.
+
+    `open_files`: how many files the process may open, and can't allow itself more.
+    """
     log_file = folder / f"penstock-{time.monotonic_ns()}.log"
     command = [str(PENSTOCK), "serve", "--config", str(rules), "--store", store]
     command += ["--grpc-host", "127.0.0.1", "--grpc-port", "0"]
     command += ["--host", "127.0.0.1", "--port", "0"]
     command += ["--debug-host", "127.0.0.1", "--debug-port", "0", *flags]
+    if open_files is not None:
+        command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(open_files), *command]
     with log_file.open("wb") as log:
         process = subprocess.Popen(
             command, cwd=folder, stdout=log, stderr=log, env={**os.environ, **(env or {})}

@@ -53,17 +53,18 @@ def _size(text: str) -> int:
     return int(text)
 
 
-def _request_bytes(text: str) -> int:
-    """Longer ones would take so long to decode that other callers notice (20 ms for 1 MiB)."""
-    size = _size(text)
-    if not 1_024 <= size <= 1_048_576:
-        raise ValueError(f"'{text}' is out of range: write 1024 to 1048576 bytes")
-    return size
+def _between(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if re.fullmatch("[0-9]{1,9}", text) is None or not least <= int(text) <= most:
+            raise ValueError(f"'{text}' is no number from {least} to {most}")
+        return int(text)
+
+    return parse
 
 
 def _count(text: str) -> int:
-    if re.fullmatch("[1-9][0-9]{0,6}", text) is None:
-        raise ValueError(f"'{text}' is no count: write a whole number from 1 to 9999999")
+    if re.fullmatch("[0-9]{1,9}", text) is None:
+        raise ValueError(f"'{text}' is no number: write one such as 1000")
     return int(text)
 
 
@@ -109,13 +110,16 @@ ADDRESS: Final = Kind(_address, "HOST:PORT", _show_address)
 DURATION: Final = Kind(parse_duration_ms, "DURATION", format_duration)
 SHARE: Final = Kind(_share, "SHARE", lambda value: f"{value:g}")
 SIZE: Final = Kind(_size, "BYTES")
-REQUEST_BYTES: Final = Kind(_request_bytes, "1024-1048576")
-COUNT: Final = Kind(_count, "COUNT")
+COUNT: Final = Kind(_count, "NUMBER")
+CALLS: Final = Kind(_between(1, 1_000_000), "1-1000000")
+# Longer ones would take so long to decode that other callers notice: 20 ms for 1 MiB.
+REQUEST_BYTES: Final = Kind(_between(1_024, 1_048_576), "1024-1048576")
 TAGS: Final = Kind(_tags, "TAGS", lambda tags: ",".join(f"{k}:{v}" for k, v in tags))
 FORMAT: Final = Kind(_one_of("text", "json"), "text|json")
 PROTOCOL: Final = Kind(_one_of("http", "grpc"), "http|grpc")
 SOURCE: Final = Kind(_one_of("file", "grpc_xds_sotw"), "file|grpc_xds_sotw")
 UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
+DECISIONS: Final = Kind(_one_of("auto", "on", "off"), "auto|on|off")
 # The reference server knows more names.
 LEVEL: Final = Kind(
     _one_of(

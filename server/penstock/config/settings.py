@@ -10,7 +10,9 @@ from typing import Any, Final
 from penstock.config.kinds import (
     ADDRESS,
     BOOL,
+    CALLS,
     COUNT,
+    DECISIONS,
     DURATION,
     FORMAT,
     LEVEL,
@@ -77,7 +79,16 @@ class Settings:
         "CAs that clients must have a certificate of, a PEM file, followed too",
     )
     grpc_client_tls_san: str = _setting(
-        "GRPC_CLIENT_TLS_SAN", TEXT, "", "name that clients' certificates must have, too"
+        "GRPC_CLIENT_TLS_SAN",
+        TEXT,
+        "",
+        "name that clients' certificates must have, too: a DNS name, an IP address or a URI",
+    )
+    grpc_max_connections: int = _setting(
+        "PENSTOCK_GRPC_MAX_CONNECTIONS",
+        COUNT,
+        0,
+        "gRPC connections at a time; 0: as many as open files allow, at most 10,000",
     )
     max_request_bytes: int = _setting(
         "PENSTOCK_MAX_REQUEST_BYTES",
@@ -87,13 +98,20 @@ class Settings:
     )
     max_calls: int = _setting(
         "PENSTOCK_MAX_CALLS",
-        COUNT,
+        CALLS,
         512,
         "calls decided at once; more are answered at once as --on-unavailable says",
     )
     host: str = _setting("HOST", TEXT, ANY_IPV4, "address of the HTTP port")
     port: int = _setting(
         "PORT", PORT, 8080, "HTTP port: /healthcheck, /ready, /json, /metrics; 0 picks a free one"
+    )
+    http_decisions: str = _setting(
+        "PENSTOCK_HTTP_DECISIONS",
+        DECISIONS,
+        "auto",
+        "whether /json decides; auto: unless GRPC_CLIENT_TLS_CACERT asks gRPC clients "
+        "for certificates, which HTTP does not",
     )
     debug_host: str = _setting("DEBUG_HOST", TEXT, ANY_IPV4, "address of the debug port")
     debug_port: int = _setting(

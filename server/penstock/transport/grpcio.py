@@ -12,30 +12,25 @@ from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from penstock.core.request import DEFAULT_MAX_BYTES
-from penstock.errors import ConfigError, InvalidRequestError, RequestError, StoreError
+from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.transport.address import write_address
 from penstock.transport.client_names import NamedClients
 from penstock.transport.codec import METHOD, SERVICE
+from penstock.transport.grpc_bind import bind
+from penstock.transport.grpc_options import (
+    DEFAULT_BOUNDS,
+    ConnectionBounds,
+    grpc_options,
+)
 from penstock.transport.health import HealthChecks
 from penstock.transport.open_calls import OpenCalls
 from penstock.transport.rls import RateLimitService
-from penstock.transport.tls import Tls, server_credentials
+from penstock.transport.tls import Tls
 
 LOG: Final = logging.getLogger(__name__)
 
-MAX_MS: Final = 2**31 - 1
-"""What gRPC takes for a time: 24 days, which it reads as never."""
-
 QUIET_S: Final = 0.5
 """Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
-
-MAX_STREAMS: Final = 128
-"""Calls of one connection at a time, which may hold 18 KB each before Python sees them. Envoy opens
-another connection when it needs more; other clients wait for a call to end."""
-
-MAX_PENDING: Final = 32_768
-"""Calls that arrived and that Python has not seen yet. gRPC's own 1,000 are soon reached while the
-event loop is busy, and gRPC cancels what is above without a word to this server."""
 
 SERVING_TASK: Final = "_server_main_loop"
 """gRPC's coroutine that accepts calls. It is the only thing that tells when gRPC has stopped to."""
@@ -57,31 +52,13 @@ class Listener:
     tls: Tls | None = None
     max_message_bytes: int = DEFAULT_MAX_BYTES
     """Of a request, before and after it is decompressed."""
+    bounds: ConnectionBounds = DEFAULT_BOUNDS
 
     @property
     def address(self) -> str:
         if self.uds:
             return f"unix:{self.uds}"
         return write_address(self.host, self.port)
-
-
-def _age_ms(age_ms: int) -> int:
-    """As gRPC for Go reads it, and so the reference server: 0 is no end, not the beginning."""
-    return min(age_ms or MAX_MS, MAX_MS)
-
-
-def _options(listener: Listener) -> Iterable[tuple[str, int]]:
-    return (
-        ("grpc.max_connection_age_ms", _age_ms(listener.max_connection_age_ms)),
-        ("grpc.max_connection_age_grace_ms", _age_ms(listener.max_connection_age_grace_ms)),
-        # Without this a second server on the port would start, and take half of the calls.
-        ("grpc.so_reuseport", 0),
-        # gRPC holds a message against this again once it is decompressed.
-        ("grpc.max_receive_message_length", listener.max_message_bytes),
-        ("grpc.max_concurrent_streams", MAX_STREAMS),
-        ("grpc.server.max_pending_requests", MAX_PENDING),
-        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),
-    )
 
 
 class GrpcServer:
@@ -108,19 +85,8 @@ class GrpcServer:
         # What is left of the server that ended. Its calls were cancelled when it did.
         await self.stop(0)
         self._server = server = self._make_server()
-        tls, address = self._listener.tls, self._listener.address
-        try:
-            if tls:
-                port = server.add_secure_port(address, server_credentials(tls))
-            else:
-                port = server.add_insecure_port(address)
-        except RuntimeError as exc:
-            place = "the path is too long, or its directory does not exist"
-            if not self._listener.uds:
-                place = "taken by another process, or not an address of this machine"
-            raise ConfigError(f"cannot listen on {address}: {place}") from exc
         # Should it end, the next one has to have the same port.
-        self._listener = replace(self._listener, port=port)
+        self._listener = replace(self._listener, port=await bind(server, self._listener))
         before = asyncio.all_tasks()
         await server.start()
         self._serving = _find_serving(asyncio.all_tasks() - before)
@@ -172,7 +138,7 @@ class GrpcServer:
         san = self._listener.tls.client_san if self._listener.tls else ""
         server = grpc.aio.server(
             interceptors=(NamedClients(san),) if san else (),
-            options=tuple(_options(self._listener)),
+            options=grpc_options(self._listener),
         )
         server.add_generic_rpc_handlers(
             tuple(

@@ -6,18 +6,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from aiohttp import web
-
 from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import RequestError
 from penstock.transport.codec import answer_to_json, json_to_request
+from penstock.transport.http_accept import Accepting
 from penstock.transport.http_connection import Connections
 from penstock.transport.http_listen import listen
 from penstock.transport.http_site import ANSWER_S, Page, Reply, Site
 from penstock.transport.rls import RateLimitService
-
-GRACE_S: Final = 1.0
-"""For answers under way when the server stops. aiohttp waits so long twice."""
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -46,6 +42,7 @@ class HttpPort:
     host: str
     port: int
     flag: str
+    max_connections: int = 100
 
 
 class HttpServer:
@@ -56,10 +53,14 @@ class HttpServer:
         main: HttpPort,
         debug: HttpPort,
         prometheus: tuple[HttpPort, str] | None = None,
+        why_no_decisions: str = "",
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
-        """`max_bytes` is the longest request to decide."""
+        """`why_no_decisions`: what /json answers instead of deciding; `max_bytes`: the longest
+        request to decide.
+        """
         self._service = service
+        self._why_no_decisions = why_no_decisions
         self._pages = pages
         metrics = Page(self._metrics, "metrics for Prometheus")
         self._debug = {
@@ -80,7 +81,7 @@ class HttpServer:
         if prometheus is not None:
             port, path = prometheus
             self._sites.append((port, Site({f"/{path.lstrip('/')}": metrics})))
-        self._running: list[tuple[web.ServerRunner, Connections]] = []
+        self._running: list[Accepting] = []
 
     async def start(self) -> tuple[str, ...]:
         """Listen on every port, or none; returns the addresses. ConfigError if it can't be done."""
@@ -88,25 +89,19 @@ class HttpServer:
         try:
             for port, _ in self._sites:
                 opened.append(await listen(port.host, port.port, port.flag))
-            for (listening, _), (_, site) in zip(opened, self._sites, strict=True):
-                connections = Connections(site.handle)
-                runner = web.ServerRunner(connections, shutdown_timeout=GRACE_S)
-                await runner.setup()
-                self._running.append((runner, connections))
-                await web.SockSite(runner, listening).start()
         except BaseException:
-            await self.stop()
             for listening, _ in opened:
                 listening.close()
             raise
+        for (listening, _), (port, site) in zip(opened, self._sites, strict=True):
+            accepting = Accepting(listening, Connections(site.handle), port.max_connections)
+            self._running.append(accepting)
         return tuple(address for _, address in opened)
 
     async def stop(self) -> None:
         """Take no more requests, and give those under way a moment to finish."""
         running, self._running = self._running, []
-        await asyncio.gather(*[runner.cleanup() for runner, _ in running])
-        for _, connections in running:
-            connections.abort()
+        await asyncio.gather(*[accepting.stop() for accepting in running])
         # Connections are closed by the next turn of the loop.
         await asyncio.sleep(0)
 
@@ -118,6 +113,8 @@ class HttpServer:
         return Reply(503, f"{reason}\n") if reason else Reply(200, "ready")
 
     async def _json(self, body: bytes) -> Reply:
+        if self._why_no_decisions:
+            return Reply(403, f"{self._why_no_decisions}\n")
         try:
             request = json_to_request(body)
             answer = await self._service.should_rate_limit(request, ANSWER_S, method="json")

@@ -6,6 +6,7 @@ requests that wait behind one another.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,6 +14,8 @@ from aiohttp import web
 from penstock.transport.http_site import FAULT, Reply, respond
 
 LOG: Final = logging.getLogger(__name__)
+
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 IDLE_S: Final = 75.0
 """From one answer to the end of the next request's headers: a scrape each minute can reuse it."""
@@ -61,11 +64,14 @@ class _Connection(web.RequestHandler):
 
 
 class Connections(web.Server):
-    """The connections of one port."""
+    """The connections of one port, and which of them has to go to make room for a new one."""
 
-    def __init__(self, handler: Any) -> None:
-        super().__init__(handler)
-        self._transports: dict[web.RequestHandler, asyncio.Transport] = {}
+    def __init__(self, handle: Handle) -> None:
+        super().__init__(self._serve)
+        self._handle = handle
+        # Both in the order of when they became so.
+        self._idle: dict[web.RequestHandler, asyncio.Transport] = {}
+        self._busy: dict[web.RequestHandler, asyncio.Transport] = {}
 
     def __call__(self) -> web.RequestHandler:
         options: dict[str, Any] = {
@@ -76,17 +82,46 @@ class Connections(web.Server):
         }
         return _Connection(self, loop=asyncio.get_running_loop(), **options)
 
+    @property
+    def count(self) -> int:
+        return len(self._idle) + len(self._busy)
+
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        self._transports[handler] = transport
+        self._idle[handler] = transport
 
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
         super().connection_lost(handler, exc)
-        self._transports.pop(handler, None)
+        self._idle.pop(handler, None)
+        self._busy.pop(handler, None)
+
+    def end_longest_idle(self) -> bool:
+        """End a connection on which nothing is asked, else the oldest request; False if none is.
+
+        So a new one always gets in, and a probe needs only the moment until it is answered. A
+        decision that is under way is made all the same: aiohttp does not cancel what it handles.
+        """
+        for connections in (self._idle, self._busy):
+            for handler, transport in connections.items():
+                transport.abort()
+                # Its socket is closed by the next turn of the loop.
+                del connections[handler]
+                return True
+        return False
 
     def abort(self) -> None:
         """End what is left: a transport that was closed waits for its client to read."""
-        for transport in self._transports.values():
-            transport.abort()
+        while self.end_longest_idle():
+            pass
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        if transport := self._idle.pop(connection, None):
+            self._busy[connection] = transport
+        try:
+            return await self._handle(request)
+        finally:
+            if transport := self._busy.pop(connection, None):
+                self._idle[connection] = transport

@@ -11,6 +11,10 @@ from penstock.transport.address import write_address
 ANY: Final = ("", "::")
 """All of IPv4 and IPv6: Go, and so the reference server, takes no host for that, too."""
 
+BACKLOG: Final = 1_024
+"""Clients that may wait to be accepted. Beyond, a probe is heard only when it asks again, a second
+later: with Python's 128, 1,100 connections at once took 6 s instead of a fraction of one."""
+
 ELSEWHERE: Final = "not an address of this machine"
 
 REASONS: Final = {
@@ -26,7 +30,9 @@ async def listen(host: str, port: int, flag: str) -> tuple[socket.socket, str]:
         family, address = await _resolve(host, port)
         both = family is socket.AF_INET6 and address[0] == "::"
         # A second server on the port must fail: there is no SO_REUSEPORT.
-        listening = socket.create_server(address, family=family, dualstack_ipv6=both)
+        listening = socket.create_server(
+            address, family=family, dualstack_ipv6=both, backlog=BACKLOG
+        )
     except (OSError, UnicodeError) as exc:
         place, reason = write_address(host or "::", port), _reason(exc)
         raise ConfigError(

@@ -19,18 +19,23 @@ NOW = 1_794_792_780_000
 
 
 class MoodyStore(MemoryStore):
-    """A store that can be told to raise, or to wait until it is let go."""
+    """A store that can be told to raise, to wait for ever, or to wait for its gate to open."""
 
     def __init__(self) -> None:
         super().__init__()
         self.error: Exception | None = None
         self.hold = False
+        self.gate: asyncio.Event | None = None
+        self.was_asked = asyncio.Event()
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        self.was_asked.set()
         if self.error is not None:
             raise self.error
         if self.hold:
             await asyncio.Event().wait()
+        if self.gate is not None:
+            await self.gate.wait()
         return await super().take(takes, now_ms)
 
 

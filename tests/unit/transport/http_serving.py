@@ -110,11 +110,15 @@ def service(options: Options | None = None) -> tuple[RateLimitService, Limiter, 
 
 
 @asynccontextmanager
-async def serving(options: Options | None = None) -> AsyncIterator[Serving]:
+async def serving(
+    options: Options | None = None, max_connections: int = 100, why_no_decisions: str = ""
+) -> AsyncIterator[Serving]:
     rls, limiter, store = service(options)
     shown = Shown()
-    main, debug, alone = (HttpPort(LOCAL, 0, f"--{name}") for name in ("main", "debug", "alone"))
-    server = HttpServer(rls, shown.pages(), main, debug, (alone, "/prometheus"))
+    main, debug, alone = (
+        HttpPort(LOCAL, 0, f"--{name}", max_connections) for name in ("main", "debug", "alone")
+    )
+    server = HttpServer(rls, shown.pages(), main, debug, (alone, "/prometheus"), why_no_decisions)
     main_address, debug_address, alone_address = await server.start()
     try:
         async with aiohttp.ClientSession() as session:

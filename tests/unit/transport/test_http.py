@@ -325,3 +325,15 @@ async def test_many_at_once_are_decided_exactly(served: Serving) -> None:
     """Five of thirty pass."""
     answers = await asyncio.gather(*[served.decide() for _ in range(30)])
     assert sorted(status for status, _ in answers) == [200] * 5 + [429] * 25
+
+
+async def test_decisions_may_be_off_and_nothing_is_charged() -> None:
+    """Whatever is posted; the other pages are there as ever."""
+    reason = "decisions over HTTP are off: because"
+    async with serving(why_no_decisions=reason) as served:
+        body = '{"domain": "d", "descriptors": [{"entries": [{"key": "five", "value": "bob"}]}]}'
+        for sent in (body, "}", ""):
+            assert await served.post(sent) == (403, f"{reason}\n")
+        assert await served.get("/healthcheck") == (200, "OK")
+        assert (await served.get("/json"))[0] == 405
+        assert not served.store.was_asked.is_set()

@@ -1,0 +1,79 @@
+"""Binds the gRPC port where its C library would do something else than was asked for."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from penstock.errors import ConfigError
+from penstock.transport.address import write_address
+from penstock.transport.tls import server_credentials
+from penstock.transport.unix_socket import free_path
+
+if TYPE_CHECKING:
+    from penstock.transport.grpcio import Listener
+
+ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - it is asked for
+
+PORT_TRIES: Final = 20
+"""A port that is free on IPv6 is nearly always free on IPv4, too."""
+
+
+async def bind(server: grpc.aio.Server, listener: "Listener") -> int:
+    """Bind the listener's address; returns the real port. ConfigError if it can't be."""
+    credentials = server_credentials(listener.tls) if listener.tls else None
+
+    def add(address: str) -> int:  # RuntimeError if it is refused
+        if credentials is not None:
+            return server.add_secure_port(address, credentials)
+        return server.add_insecure_port(address)
+
+    try:
+        if listener.uds:
+            async with free_path(listener.uds):
+                add(listener.address)
+            return listener.port
+        if listener.host == ANY_IPV4:
+            return _add_ipv4_only(add, listener.port)
+        return add(listener.address)
+    except RuntimeError as exc:
+        place = "the path is too long, or its directory does not exist"
+        if not listener.uds:
+            place = "taken by another process, or not an address of this machine"
+        raise ConfigError(f"cannot listen on {listener.address}: {place}") from exc
+
+
+def _add_ipv4_only(add: Callable[[str], int], port: int, tries: int = PORT_TRIES) -> int:
+    """Bind 0.0.0.0 alone.
+
+    gRPC takes 0.0.0.0 for all addresses: it tries `::` for IPv4 and IPv6 first, and 0.0.0.0 only
+    if `::` can't be had. So `::` is taken, for IPv6 alone, until gRPC has bound.
+    """
+    with _ipv6_taken(port) as chosen:
+        try:
+            return add(write_address(ANY_IPV4, chosen))
+        except RuntimeError:
+            if port or tries == 1:
+                raise
+    return _add_ipv4_only(add, port, tries - 1)
+
+
+@contextmanager
+def _ipv6_taken(port: int) -> Iterator[int]:
+    """Listen on a port of IPv6, so that gRPC can't; gives the port, a free one for 0."""
+    with ExitStack() as held:
+        try:
+            taken = held.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_STREAM))
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # As gRPC has it: connections of an earlier server that are not quite over don't
+            # matter. Two such sockets could share the port, unless one of them listens.
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("::", port))
+            taken.listen(0)
+            port = taken.getsockname()[1]
+        except OSError:
+            # There is no IPv6, or another process has the port there: gRPC can't have it either.
+            pass
+        yield port
