@@ -1,4 +1,4 @@
-"""What the pages for operators say is so: settings.md, metrics.md, tracing.md, runbook.md."""
+"""What the pages for operators say is so: settings, metrics, tracing, runbook, security."""
 
 import re
 import sqlite3
@@ -24,8 +24,9 @@ from penstock.store.sqlite import schema
 from penstock.telemetry import hits, otel, otlp
 from penstock.telemetry.instruments import MAX_SERIES
 from penstock.telemetry.metrics import SECONDS, Metrics
-from penstock.transport import rls
+from penstock.transport import descriptors, http_connection, http_site, rls
 from penstock.transport.codec import METHOD, SERVICE
+from penstock.transport.grpc_options import DEFAULT_BOUNDS
 from penstock.transport.grpcio import QUIET_S
 
 from tests.support.doc_tables import ALERTS
@@ -36,6 +37,7 @@ from tests.support.reference_variables import REFERENCE_VARIABLES
 SETTINGS, METRICS, TRACING, RUNBOOK = (
     ROOT / f"docs/{name}.md" for name in ("settings", "metrics", "tracing", "runbook")
 )
+SECURITY = ROOT / "docs/security.md"
 COST = ROOT / "docs/dynamodb-cost.md"
 PAGES = [*ROOT.glob("docs/*.md"), *ROOT.glob("deploy/**/*.md"), ROOT / "README.md", ALERTS]
 SOURCES = "\n".join(path.read_text() for path in ROOT.glob("server/penstock/**/*.py"))
@@ -206,6 +208,34 @@ def test_the_runbook_has_the_times_of_the_code() -> None:
     text = " ".join(RUNBOOK.read_text().split())
     assert [time for time in times_of_the_code() if time not in text] == []
     assert (STORE_SHARE, QUIET_S) == (0.9, 0.5), "the runbook has nine tenths, and half a second"
+
+
+def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
+    """How many connections there may be, and for how long."""
+    bounds = {name: cells[0] for name, cells in table(SECURITY, "on").items()}
+    grpc, idle = DEFAULT_BOUNDS, http_connection.IDLE_S
+    assert bounds == {
+        "gRPC: connections": f"{descriptors.MAX_GRPC:,}, or what [open files](#open-files) allow, "
+        "or `--grpc-max-connections`",
+        "gRPC: from connecting to the end of the handshake": f"{grpc.handshake_ms // 1000} s",
+        "gRPC: a connection without calls": f"{grpc.idle_ms // 60_000} min",
+        "gRPC: a client from which nothing comes": f"a PING after {grpc.ping_after_ms // 1000} s, "
+        f"which has {grpc.pong_within_ms // 1000} s to be answered",
+        "HTTP: connections on the main port": f"{descriptors.MAX_HTTP:,}, or what open files allow",
+        "HTTP: connections on each other port": f"{descriptors.MAX_OTHER}",
+        "HTTP: from one answer to the next request's headers, or to the first": f"{idle:g} s",
+        "HTTP: the body of a request": f"{http_site.MAX_BODY // 1024} KiB, and "
+        f"{http_site.BODY_S:g} s to arrive",
+        "HTTP: an answer that the client does not read": f"{http_connection.SEND_S:g} s",
+    }
+    text = " ".join(SECURITY.read_text().split())
+    assert f"to the hard one, at most {descriptors.WANTED:,}." in text
+    assert f"Of these {descriptors.RESERVED} are kept for the store" in text
+    shares = descriptors.share(1_024)
+    assert f"{shares.grpc} connections for gRPC and {shares.http} for HTTP" in text
+    assert f"With less than {descriptors.LEAST} a server does not start" in text
+    default = f"at most {descriptors.MAX_GRPC:,}"
+    assert [one.name for one in DECLARED if default in one.doc] == ["grpc_max_connections"]
 
 
 def test_the_example_of_capacity_adds_up() -> None:

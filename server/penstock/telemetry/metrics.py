@@ -186,6 +186,9 @@ class Metrics:
         self.cpu_seconds = self._counter("process_cpu_seconds_total", "CPU time used.")
         self.memory_bytes = self._gauge("process_resident_memory_bytes", "Memory used.")
         self.open_files = self._gauge("process_open_fds", "Files and sockets that are open.")
+        self.max_open_files = self._gauge(
+            "process_max_fds", "Files and sockets that the process may open."
+        )
         self.start_time = self._gauge(
             "process_start_time_seconds", "When the server started, in seconds since the epoch."
         )

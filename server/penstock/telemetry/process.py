@@ -23,6 +23,7 @@ def watch_process(metrics: Metrics) -> None:
 def _look(metrics: Metrics) -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     metrics.cpu_seconds.value = usage.ru_utime + usage.ru_stime
+    metrics.max_open_files.value = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if _PROC.exists():  # on Linux
         pages = int((_PROC / "statm").read_text().split()[1])
         metrics.memory_bytes.value = pages * os.sysconf("SC_PAGE_SIZE")
