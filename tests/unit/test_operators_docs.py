@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from penstock.config.flags import DECLARED
 from penstock.config.reference import IGNORED, find_ignored
+from penstock.config.settings import Settings
+from penstock.core.request import DEFAULT_MAX_BYTES, MAX_DESCRIPTORS, MAX_ENTRIES
 from penstock.server import GRACE_S
 from penstock.service import policies
 from penstock.service.limiter import STORE_SHARE
@@ -24,9 +26,9 @@ from penstock.store.sqlite import schema
 from penstock.telemetry import hits, otel, otlp
 from penstock.telemetry.instruments import MAX_SERIES
 from penstock.telemetry.metrics import SECONDS, Metrics
-from penstock.transport import descriptors, http_connection, http_site, rls
+from penstock.transport import descriptors, http_connection, http_site, open_calls, rls
 from penstock.transport.codec import METHOD, SERVICE
-from penstock.transport.grpc_options import DEFAULT_BOUNDS
+from penstock.transport.grpc_options import DEFAULT_BOUNDS, MAX_STREAMS
 from penstock.transport.grpcio import QUIET_S
 
 from tests.support.doc_tables import ALERTS
@@ -221,11 +223,20 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
         "gRPC: a connection without calls": f"{grpc.idle_ms // 60_000} min",
         "gRPC: a client from which nothing comes": f"a PING after {grpc.ping_after_ms // 1000} s, "
         f"which has {grpc.pong_within_ms // 1000} s to be answered",
+        "gRPC: calls of one connection at a time": f"{MAX_STREAMS}",
+        "gRPC: calls that wait for their message": f"{open_calls.MAX_WAITING}, "
+        f"for {open_calls.MESSAGE_S:g} s",
+        "gRPC: streams of health watchers and reflection": f"{open_calls.MAX_STREAMS:,}",
+        "a request": f"{DEFAULT_MAX_BYTES // 1024} KiB, or `--max-request-bytes`, "
+        "also decompressed",
+        "a request: what is in it": f"{MAX_DESCRIPTORS} descriptors, "
+        f"and {MAX_ENTRIES:,} entries in all",
+        "calls that are decided at once": f"{Settings().max_calls}, or `--max-calls`; "
+        "as many reports on top of these",
         "HTTP: connections on the main port": f"{descriptors.MAX_HTTP:,}, or what open files allow",
         "HTTP: connections on each other port": f"{descriptors.MAX_OTHER}",
         "HTTP: from one answer to the next request's headers, or to the first": f"{idle:g} s",
-        "HTTP: the body of a request": f"{http_site.MAX_BODY // 1024} KiB, and "
-        f"{http_site.BODY_S:g} s to arrive",
+        "HTTP: from the headers of a request to the end of its body": f"{http_site.BODY_S:g} s",
         "HTTP: an answer that the client does not read": f"{http_connection.SEND_S:g} s",
     }
     text = " ".join(SECURITY.read_text().split())

@@ -16,9 +16,10 @@ MAX_STREAMS: Final = 128
 """Calls of one connection at a time, which may hold 18 KB each before Python sees them. Envoy opens
 another connection when it needs more; other clients wait for a call to end."""
 
-MAX_PENDING: Final = 32_768
-"""Calls that arrived and that Python has not seen yet. gRPC's own 1,000 are soon reached while the
-event loop is busy, and gRPC cancels what is above without a word to this server."""
+MAX_PENDING: Final = 8_192
+"""Calls that arrived and that Python has not seen yet, which hold 150 MB at most. gRPC's own 1,000
+are soon reached while the event loop is busy, and gRPC cancels what is above without a word to this
+server."""
 
 Options = tuple[tuple[str, int], ...]
 
