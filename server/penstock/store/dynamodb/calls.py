@@ -93,8 +93,12 @@ class Calls:
         """What was seen a moment ago may say no: then nothing is taken just to be given back."""
         refusing: tuple[Draft, ...] = ()
         for family in families:
-            ask = Ask(family, is_whole=False)
-            hints = self._hints.of(take.key for take in family)
+            hints = {
+                key: hint
+                for key, hint in self._hints.of(take.key for take in family).items()
+                if self._hints.is_recent(hint, now_ms)
+            }
+            ask = Ask(tuple(take for take in family if take.key in hints), is_whole=False)
             Group([ask], hints, self._hints.denies_ms).next(now_ms)
             if ask.verdict is not None and not ask.verdict.admitted:
                 refusing += ask.verdict.drafts

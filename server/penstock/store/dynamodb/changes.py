@@ -32,6 +32,9 @@ class Change:
         # outlive the time that a consume-only write gives the item.
         self._floors = [-limit.burst for limit in limits]
         self._ceilings: list[int | None] = [None] * len(limits)
+        # A charge is written whether it fits or not. These bounds hold only its verdict.
+        self._fit_floors: list[int | None] = [None] * len(limits)
+        self._fit_ceilings: list[int | None] = [None] * len(limits)
         self._draws_now = False
 
     def add(self, draft: Draft) -> None:
@@ -44,11 +47,20 @@ class Change:
         for draw in take.draws:
             burst = take.limits[draw.limit].burst
             if draw.mode is Mode.CHARGE:
+                self._bound_verdict(draw.limit, draw.amount)
                 self._lower(draw.limit, draw.amount, keep=-burst)
             elif draw.mode is Mode.REFUND:
                 self._raise(draw.limit, draw.amount, most=burst)
         # What it comes to, also where an amount was cut.
         self._moved = [left - start for left, start in zip(draft.left, self._before, strict=True)]
+
+    def _bound_verdict(self, limit: int, amount: int) -> None:
+        """Note on which balances a charge fits as it does now, or fails to fit as it does now."""
+        needed = amount - self._moved[limit]
+        if self._before[limit] >= needed:
+            self._fit_floors[limit] = _highest(self._fit_floors[limit], needed)
+        else:
+            self._fit_ceilings[limit] = _lowest(self._fit_ceilings[limit], needed - 1)
 
     def _lower(self, limit: int, amount: int, keep: int) -> None:
         if self._before[limit] + self._moved[limit] - amount < keep:
@@ -59,14 +71,18 @@ class Change:
     def _raise(self, limit: int, amount: int, most: int) -> None:
         if self._before[limit] + self._moved[limit] + amount > most:
             self.is_exact = True
-        ceiling, bound = self._ceilings[limit], most - amount - self._moved[limit]
-        self._ceilings[limit] = bound if ceiling is None else min(ceiling, bound)
+        bound = most - amount - self._moved[limit]
+        self._ceilings[limit] = _lowest(self._ceilings[limit], bound)
         self._moved[limit] += amount
 
-    def consume(self, now_ms: int, *, lost: bool) -> Consume:
-        """The write that needs no image."""
+    def consume(
+        self, now_ms: int, *, lost: bool, holds_verdicts_on: Image | None = None
+    ) -> Consume:
+        """The write that needs no image. With one, its bounds hold the verdicts of charges, too."""
         path = Path.RETRY if lost else Path.SPECULATIVE
-        moved, floors, ceilings = self._by_policy()
+        moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts_on is not None)
+        if holds_verdicts_on is not None:
+            ceilings = self._less_unsettled(ceilings, holds_verdicts_on)
         moves = [
             Move(limit.name, moved[i], -moved[i], floors[i], ceilings[i])
             for i, limit in enumerate(self.policy.limits)
@@ -80,12 +96,20 @@ class Change:
             now_ms=now_ms,
         )
 
-    def write(self, image: Image | None, now_ms: int, *, lost: bool) -> Write:
-        """Given this image, what next?"""
+    def write(
+        self, image: Image | None, now_ms: int, *, lost: bool, holds_verdicts: bool = False
+    ) -> Write:
+        """Given this image, what next?
+
+        `holds_verdicts`: DynamoDB will not show the item after the write, so the write's condition
+        has to hold every verdict, also that of a charge.
+        """
         if image is None or image.is_expired(now_ms):
             return self._create(now_ms)
         if not self.is_exact and image.policy == self.policy.fingerprint:
-            consume, rf = self.consume(now_ms, lost=lost), image.item.refilled_ms
+            held = image if holds_verdicts else None
+            consume = self.consume(now_ms, lost=lost, holds_verdicts_on=held)
+            rf = image.item.refilled_ms
             # An `rf` that is far ahead would satisfy consume-only writes for ever.
             is_fresh = rf >= now_ms - self.policy.tolerance_ms and not is_far_ahead(rf, now_ms)
             if is_fresh and all(
@@ -93,26 +117,51 @@ class Change:
                 for move, bucket in zip(sorted(consume.moves), image.item.buckets, strict=True)
             ):
                 return consume
-        return self.settle(image, now_ms)
+        return self.settle(image, now_ms, holds_verdicts=holds_verdicts)
 
-    def settle(self, image: Image, now_ms: int) -> Settle:
+    def settle(self, image: Image, now_ms: int, *, holds_verdicts: bool = False) -> Settle:
         """Bring the item to now and to the policy."""
-        moved, floors, ceilings = self._by_policy()
+        moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts)
         bounds = None if self.is_exact else (floors, ceilings)
         write = settle_write(
             Path.NORMAL, self.key, self.policy, image, now_ms, moved, bounds=bounds
         )
         return write._replace(policy_ms=self._policy_ms)
 
-    def _by_policy(self) -> tuple[list[int], list[int], list[int | None]]:
+    def _by_policy(self, *, holds_verdicts: bool) -> tuple[list[int], list[int], list[int | None]]:
         """Amounts and bounds for each limit of the policy. What it has not is left out."""
         moved, floors, ceilings = [], [], list[int | None]()
         for limit in self.policy.limits:
             i = self._index.get(limit.name)
-            moved.append(0 if i is None else self._moved[i])
-            floors.append(-limit.burst if i is None else self._floors[i])
-            ceilings.append(None if i is None else self._ceilings[i])
+            if i is None:
+                moved.append(0)
+                floors.append(-limit.burst)
+                ceilings.append(None)
+                continue
+            floor, ceiling = self._floors[i], self._ceilings[i]
+            fit_floor, fit_ceiling = self._fit_floors[i], self._fit_ceilings[i]
+            if holds_verdicts and fit_floor is not None:
+                floor = max(floor, fit_floor)
+            if holds_verdicts and fit_ceiling is not None:
+                ceiling = _lowest(ceiling, fit_ceiling)
+            moved.append(self._moved[i])
+            floors.append(floor)
+            ceilings.append(ceiling)
         return moved, floors, ceilings
+
+    def _less_unsettled(self, ceilings: Sequence[int | None], image: Image) -> list[int | None]:
+        """Lower ceilings by the credit that was counted in and that the item does not hold yet.
+
+        A later `rf` leaves less credit than that, so a balance below such a ceiling is one on
+        which the charge does not fit, credit included.
+        """
+        tokens = {bucket.limit.name: bucket.tokens for bucket in image.item.buckets}
+        lowered: list[int | None] = []
+        for limit, ceiling in zip(self.policy.limits, ceilings, strict=True):
+            i = self._index.get(limit.name)
+            unsettled = 0 if i is None else max(self._before[i] - tokens[limit.name], 0)
+            lowered.append(None if ceiling is None else ceiling - unsettled)
+        return lowered
 
     def _create(self, now_ms: int) -> Create:
         buckets = [
@@ -121,6 +170,14 @@ class Change:
         ]
         item = Item(now_ms, tuple(buckets), self._policy_ms)
         return Create(Path.CREATE, self.key, self.policy, item, now_ms)
+
+
+def _highest(bound: int | None, other: int) -> int:
+    return other if bound is None else max(bound, other)
+
+
+def _lowest(bound: int | None, other: int) -> int:
+    return other if bound is None else min(bound, other)
 
 
 def _within(move: Move, tokens: int) -> bool:

@@ -19,6 +19,10 @@ from penstock.store.dynamodb.writes import Create, Write
 DENIES_MS: Final = 1_000
 """How long an image denies: a refused write costs as much as one that lands."""
 
+FRESH_MS: Final = 500
+"""How old an image may be for answers after a transaction, which shows no image itself. What is
+left in an answer is at most a second old then: the other half is for the write to arrive."""
+
 NEVER_DENIES_MS: Final = -1
 """In its place, where DynamoDB is to be asked each time."""
 
@@ -31,13 +35,14 @@ MAX_ITEMS: Final = 100
 
 
 class Hint(NamedTuple):
-    """What this process last saw of an item. None: there was none."""
+    """What this process last saw of an item, and what it wrote since. None: there was no item."""
 
     image: Image | None
     seen_ms: int
+    """When DynamoDB showed the item. What this process wrote since makes no image newer."""
 
-    def is_recent(self, now_ms: int, denies_ms: int) -> bool:
-        return 0 <= now_ms - self.seen_ms <= denies_ms
+    def is_recent(self, now_ms: int, within_ms: int) -> bool:
+        return 0 <= now_ms - self.seen_ms <= within_ms
 
 
 class Read(NamedTuple):
@@ -65,7 +70,7 @@ class Group:
         self.denied_unasked = 0
         """Those denied by hints, without a call to DynamoDB."""
         self._shown: set[Key] = set()
-        """Items that DynamoDB showed to this group."""
+        """Items that DynamoDB showed to this group since it sent its last write."""
         self._losses = 0
         self.sent: Sequence[Ask] = ()
         """Those whose takes are in the write that `next` asked for last."""
@@ -80,13 +85,37 @@ class Group:
             if unknown:
                 return Read(tuple(unknown))
             if self._round.changes:
+                writes = self._writes()
+                if unsure := self._unheld(writes):
+                    return Read(unsure)
                 self.sent = self._round.changing
-                return Send(tuple(self._write(change) for change in self._round.changes.values()))
+                return self._send(writes)
             if write := self._outdated(now_ms):
-                return Send((write,))
+                return self._send((write,))
             if unsure := self._answer_unchanged(now_ms):
                 return Read(unsure)
         return None
+
+    def _send(self, writes: tuple[Write, ...]) -> Send:
+        self._shown.clear()
+        return Send(writes)
+
+    def _unheld(self, writes: Sequence[Write]) -> tuple[Key, ...]:
+        """The items that must be read before these writes, or their callers get old answers.
+
+        A lone write shows its item. A transaction shows nothing: its conditions hold the verdicts,
+        and what is left is told from the hint. Nothing holds the verdict on an item that a caller
+        asks for and that is not written, such as a check.
+        """
+        now_ms, by_key = self._round.now_ms, {write.key: write for write in writes}
+        unheld = set()
+        for key in {take.key for ask in self._round.changing for take in ask.takes}:
+            write, hint = by_key.get(key), self.hints.get(key)
+            is_fresh = hint is not None and hint.is_recent(now_ms, FRESH_MS)
+            is_held = write is not None and (len(writes) == 1 or write.is_exact or is_fresh)
+            if not is_held and key not in self._shown:
+                unheld.add(key)
+        return tuple(unheld)
 
     def _outdated(self, now_ms: int) -> Write | None:
         """A write that settles an item which refuses, and might refuse for long.
@@ -128,11 +157,11 @@ class Group:
         if image is not None:
             (write,) = writes
             bases = bases | {write.key: write.undone(image)}
-            after = {write.key: image}
+            self.saw({write.key: image})
         else:
-            after = {write.key: self._predict(write) for write in writes}
+            for write in writes:
+                self._predict(write)
         written = set(self.sent)
-        self.saw(after)
         again = Round(self._round.asks, bases, self._view, now_ms, written)
         for ask in again.asks:
             drafts = again.drafts[ask]
@@ -140,10 +169,8 @@ class Group:
                 ask.verdict = Verdict(drafts, admitted=True)
             elif ask in again.changing:
                 continue  # not as it seemed: it has something to write, the next time
-            elif ask in again.admitted:
-                ask.verdict = Verdict(drafts, admitted=True)
-            elif not self._untrusted(drafts, now_ms):
-                ask.verdict = Verdict(drafts, admitted=False)
+            elif not self._unsure(drafts, now_ms, admitted=ask in again.admitted):
+                ask.verdict = Verdict(drafts, admitted=ask in again.admitted)
         self._forget_answered()
 
     @property
@@ -186,16 +213,30 @@ class Group:
             return merged, policy_of(merged)
         return adopt(take, image.item), image.own_policy
 
-    def _write(self, change: Change) -> Write:
-        hint, now_ms = self.hints.get(change.key), self._round.now_ms
-        if hint is None:
-            return change.consume(now_ms, lost=False)
-        return change.write(hint.image, now_ms, lost=self._losses > 0)
+    def _writes(self) -> tuple[Write, ...]:
+        changes, now_ms = self._round.changes.values(), self._round.now_ms
+        writes: list[Write] = []
+        for change in changes:
+            hint, lost = self.hints.get(change.key), self._losses > 0
+            if hint is None:
+                writes.append(change.consume(now_ms, lost=False))
+            else:
+                is_hidden = len(changes) > 1
+                writes.append(change.write(hint.image, now_ms, lost=lost, holds_verdicts=is_hidden))
+        return tuple(writes)
 
-    def _predict(self, write: Write) -> Image:
+    def _predict(self, write: Write) -> None:
+        """Note what an item is after a transaction, which does not show it."""
+        key = write.key
         if isinstance(write, Create):
-            return write.image
-        return write.applied(cast("Image", self.hints[write.key].image))
+            self.saw({key: write.image})
+            return
+        hint = self.hints[key]
+        image = write.applied(cast("Image", hint.image))
+        if write.is_exact:
+            self.saw({key: image})
+        else:
+            self.hints[key] = hint._replace(image=image)
 
     def _answer_unchanged(self, now_ms: int) -> tuple[Key, ...]:
         """Answer those who are denied, or only looked; returns the keys that must be read first."""
@@ -203,11 +244,7 @@ class Group:
         for ask in self._round.asks:
             drafts = self._round.drafts[ask]
             admitted = ask in self._round.admitted
-            if admitted:
-                missing = {draft.take.key for draft in drafts} - self._shown
-            else:
-                missing = self._untrusted(drafts, now_ms)
-            if missing:
+            if missing := self._unsure(drafts, now_ms, admitted=admitted):
                 unsure |= missing
             else:
                 ask.verdict = Verdict(drafts, admitted)
@@ -216,15 +253,18 @@ class Group:
         self._forget_answered()
         return tuple(unsure)
 
-    def _untrusted(self, drafts: Sequence[Draft], now_ms: int) -> set[Key]:
-        """The items that refuse, but were seen too long ago to say so."""
-        refusing = {draft.take.key for draft in drafts if draft.denied or draft.quota_refused}
-        return {key for key in refusing if not self._is_trusted(key, now_ms)}
+    def _unsure(self, drafts: Sequence[Draft], now_ms: int, *, admitted: bool) -> set[Key]:
+        """The items that were seen too long ago to answer from, for a caller who writes nothing.
 
-    def _is_trusted(self, key: Key, now_ms: int) -> bool:
-        hint = self.hints.get(key)
-        recent = hint is not None and hint.is_recent(now_ms, self._denies_ms)
-        return key in self._shown or recent
+        A denial may come from memory. Whoever only looks is shown what there is.
+        """
+        unsure = {draft.take.key for draft in drafts} - self._shown
+        if admitted:
+            return unsure
+        hints = ((key, self.hints.get(key)) for key in unsure)
+        return {
+            key for key, hint in hints if not (hint and hint.is_recent(now_ms, self._denies_ms))
+        }
 
     def _forget_answered(self) -> None:
         self._asks = [ask for ask in self._asks if ask.verdict is None]

@@ -55,6 +55,11 @@ class Consume(NamedTuple):
     now_ms: int
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the item is as `applied` says, if the write lands: others may have consumed."""
+        return False
+
+    @property
     def expires_s(self) -> int | None:
         return self.policy.expires_s(self.now_ms)
 
@@ -87,6 +92,14 @@ class Settle(NamedTuple):
     """Buckets of limits that the item does not have yet."""
     now_ms: int
     policy_ms: int = 0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the item is as `applied` says, if the write lands."""
+        return all(
+            move.sets_to is not None or (move.floor is not None and move.floor == move.ceiling)
+            for move in self.moves
+        )
 
     @property
     def refilled_ms(self) -> int:
@@ -156,6 +169,11 @@ class Create(NamedTuple):
     policy: Policy
     item: Item
     now_ms: int
+
+    @property
+    def is_exact(self) -> bool:
+        """There was no item before, so the item is what was put."""
+        return True
 
     @property
     def image(self) -> Image:

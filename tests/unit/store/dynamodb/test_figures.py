@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
+from penstock.store.dynamodb.groups import FRESH_MS
 from penstock.store.dynamodb.hints import KEPT
 from penstock.store.dynamodb.keys import primary_key
 from penstock.store.dynamodb.location import Cascade
@@ -160,6 +161,7 @@ BOB = (Wish(),)
 ALL = (Wish(tokens=10),)
 CHAIN = (Wish(above="project"), Wish("project"))
 ALL_OF_CHAIN = (Wish(tokens=10, above="project"), Wish("project", tokens=10))
+CHARGE = (Wish(mode=Mode.CHARGE, above="project"), Wish("project", mode=Mode.CHARGE))
 PAIR = (Wish("bob"), Wish("eve"))
 ALL_OF_EVE = (Wish("bob"), Wish("eve", tokens=10))
 
@@ -185,6 +187,14 @@ async def play_surprise(bench: Bench) -> None:
     assert await bench.admits(bench.scene.other, (Wish(tokens=9),))
     bench.start()
     assert not await bench.admits(store, BOB, SOON)
+
+
+async def play_surprising_charge(bench: Bench) -> None:
+    store = bench.process()
+    assert await bench.admits(store, CHAIN)
+    assert await bench.admits(bench.scene.other, (Wish("project", tokens=9),))
+    bench.start()
+    assert not await bench.admits(store, CHARGE, SOON)
 
 
 async def play_reset(bench: Bench) -> None:
@@ -216,6 +226,9 @@ PLAYS: dict[str, Callable[[Bench], Awaitable[None]]] = {
     "a reset": play_reset,
     "a cascade of two levels, busy": Case(CHAIN, before=CHAIN).play,
     "a cascade of two levels, idle": Case(CHAIN, LATER, before=CHAIN).play,
+    "a cascade of two levels, seen half a second ago or earlier": Case(
+        CHAIN, NOW + FRESH_MS + 1, before=CHAIN
+    ).play,
     "a cascade that the server has not seen": Case(CHAIN, LATER, before=CHAIN, seen=False).play,
     "a new cascade": Case(CHAIN).play,
     "a new child of a known parent": Case(
@@ -224,9 +237,14 @@ PLAYS: dict[str, Callable[[Bench], Awaitable[None]]] = {
     "a cascade denied within a second of the last look": Case(
         CHAIN, NOW + SECOND, before=ALL_OF_CHAIN, admitted=False
     ).play,
+    "a cascade denied later than that": Case(
+        CHAIN, NOW + SECOND + 1, before=ALL_OF_CHAIN, admitted=False
+    ).play,
     "a cascade denied that the server has not seen": Case(
         CHAIN, NOW + SECOND, before=ALL_OF_CHAIN, seen=False, admitted=False
     ).play,
+    "a charge on a cascade, busy": Case(CHARGE, before=CHAIN).play,
+    "a charge on a cascade, as others took what it needs": play_surprising_charge,
     "`cascade=speculative`, busy": Case(CHAIN, before=CHAIN, cascade="speculative").play,
     "`cascade=speculative`, the parent denies, not seen": Case(
         CHAIN,

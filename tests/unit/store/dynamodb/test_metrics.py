@@ -112,9 +112,11 @@ async def test_writes_of_several_items_are_counted_once_each(scene: Scene) -> No
     assert scene.proxy.calls == {READ: 1, TRANSACT: 1}
     assert watch.hints() == {"none": 1}
 
-    await scene.other.take(chain, LATER)
+    for _ in range(4):
+        await scene.other.take(chain, NOW)
     watch = Watch(scene)
-    assert await fits(scene.store, *chain, now_ms=LATER) == [True, True]
+    charge = scene.chain("user", "project", mode=Mode.CHARGE)
+    assert await fits(scene.store, *charge) == [False, False]
     assert watch.writes() == {("cascade", "lost"): 1, ("cascade", "landed"): 1}
     assert scene.proxy.calls == {TRANSACT: 2}
     assert watch.found()[RETRIES] == 1

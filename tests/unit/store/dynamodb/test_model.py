@@ -4,7 +4,8 @@ No AWS, no clock: a process plans a write, others do theirs, and then it arrives
 out of date, its answer may get lost, and time moves between any two steps.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -13,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item, credit, settle
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Draw, Key, Mode, Take
+from penstock.core.take import Draft, Draw, Key, Mode, Take
 from penstock.store.dynamodb.engine import Landed
 from penstock.store.dynamodb.groups import Group, Hint, Read, Step
+from penstock.store.dynamodb.images import Image
 from penstock.store.dynamodb.policy import make_policy
 from penstock.store.dynamodb.rounds import Ask
 
@@ -38,6 +40,7 @@ class Run:
     refunds: bool = False
     ahead_ms: int = 0
     """How far clocks may be ahead of the time. Each is, by another stretch for each call."""
+    charges: bool = False
     now_ms: int = START
     table: Table = field(default_factory=Table)
     shadow: dict[Key, Item] = field(default_factory=dict)
@@ -45,12 +48,16 @@ class Run:
     admitted: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     unknown: list[tuple[int, ...]] = field(default_factory=list)
     denied: int = 0
+    charged: Counter[bool] = field(default_factory=Counter)
+    """Charges that fit, and charges that did not."""
 
     def levels(self) -> tuple[Key, ...]:
         return (CHILD, PARENT) if self.cascades else (CHILD,)
 
     def ask(self) -> Ask:
         mode = Mode.REFUND if self.refunds and self.random.random() < 0.3 else Mode.TAKE
+        if self.charges and self.random.random() < 0.2:
+            mode = Mode.CHARGE
         amounts = [self.random.choice([1, 1, 2, 5]) for _ in self.limits]
         draws = tuple(Draw(i, amount * MILLI, mode) for i, amount in enumerate(amounts))
         if not self.cascades:
@@ -106,7 +113,7 @@ class Process:
         if isinstance(step, Read):
             group.saw({key: run.table.images.get(key) for key in step.keys})
         elif step is not None:
-            sent = list(group.sent)
+            sent, images = list(group.sent), dict(run.table.images)
             outcome = run.table.write(step.writes)
             if isinstance(outcome, Landed):
                 lost = run.loses_answers and run.random.random() < 0.05
@@ -117,6 +124,8 @@ class Process:
                     return
                 group.landed(step.writes, outcome.image)
                 assert all(ask.verdict is not None and ask.verdict.admitted for ask in sent)
+                if run.charges:
+                    check_verdicts(run, sent, images, self.sent_ms)
             else:
                 group.lost(outcome.images)
         self._plan(group)
@@ -255,6 +264,42 @@ def test_refunds_never_lift_a_bucket_above_its_burst(
     run = Run(Random(seed), limits, refunds=True)
     for _ in simulate(run, processes=5, steps=steps):
         check_balances(run)
+
+
+def check_verdicts(
+    run: Run, sent: Sequence[Ask], images: Mapping[Key, Image], sent_ms: int
+) -> None:
+    """What callers were told is what the items said in the moment of the write."""
+    items = {key: image.live(sent_ms) for key, image in images.items()}
+    for ask in sent:
+        assert ask.verdict is not None
+        for take, told in zip(ask.takes, ask.verdict.drafts, strict=True):
+            true = Draft(items.get(take.key), take, sent_ms)
+            assert told.fits == true.fits
+            items[take.key] = true.item() or items.get(take.key)
+            if take.draws[0].mode is Mode.CHARGE:
+                run.charged[all(true.fits)] += 1
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=range(len(LIMITS)))
+@pytest.mark.parametrize("cascades", [False, True], ids=["alone", "cascade"])
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(2, 300))
+def test_verdicts_are_true_under_any_interleaving(
+    limits: tuple[Limit, ...], cascades: bool, seed: int, steps: int
+) -> None:
+    """Takes, charges and refunds of five processes: a transaction tells no verdict of a hint."""
+    run = Run(Random(seed), limits, cascades, refunds=True, charges=True)
+    for _ in simulate(run, processes=5, steps=steps):
+        pass
+
+
+def test_charges_of_a_run_fit_and_do_not_fit() -> None:
+    """A model in which every charge has the same verdict would prove nothing."""
+    run = Run(Random(1), LIMITS[0], cascades=True, refunds=True, charges=True)
+    for _ in simulate(run, processes=5, steps=2_000):
+        pass
+    assert min(run.charged[True], run.charged[False]) > 100
 
 
 def test_the_runs_admit_and_deny() -> None:
