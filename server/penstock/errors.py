@@ -40,4 +40,4 @@ class RequestError(PenstockError):
 
 
 class InvalidRequestError(RequestError):
-    """The caller sent something no server could make sense of."""
+    """The caller sent something that nobody could make sense of, or too much at once."""

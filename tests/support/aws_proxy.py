@@ -96,6 +96,9 @@ class AwsProxy:
 
     def __init__(self, dynamodb_url: str) -> None:
         self.calls: Counter[str] = Counter()
+        self.under_way = 0
+        self.most_under_way = 0
+        """At one time, since somebody set it to 0."""
         self.faults: list[Fault] = []
         self.always: Fault | None = None
         self._dynamodb_url = dynamodb_url
@@ -167,6 +170,14 @@ class AwsProxy:
     async def _exchange(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; false when its connection is to be closed."""
         self.calls[request.operation] += 1
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            return await self._answer(request, writer)
+        finally:
+            self.under_way -= 1
+
+    async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
         match fault := self._next_fault(request.operation):
             case Refuse():
                 return False

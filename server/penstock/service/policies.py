@@ -19,6 +19,9 @@ LOG: Final = logging.getLogger(__name__)
 KEPT: Final = 65_536
 """Keys, some 50 MB. Each is read again after the time that a change may take to be in force."""
 
+AT_ONCE: Final = 16
+"""Keys that one request has read at a time: it may have 1,000, and others need the store, too."""
+
 RETRY_MS: Final = 1_000
 """While the store errs, an old answer is good for so long before it is asked again."""
 
@@ -53,7 +56,19 @@ class Policies:
 
     async def read(self, keys: Sequence[Key]) -> list[Chain]:
         """The same, with reading what is missing. StoreError if it can't be read and never was."""
-        return list(await asyncio.gather(*[self._chain(key) for key in keys]))
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def read_in_turn(key: Key) -> Chain:
+            async with turns:
+                return await self._chain(key)
+
+        reading = [asyncio.ensure_future(read_in_turn(key)) for key in keys]
+        try:
+            return list(await asyncio.gather(*reading))
+        finally:
+            # After the first that fails, nobody waits for the others.
+            for task in reading:
+                task.cancel()
 
     async def read_system(self) -> None:
         """Learn what holds for all, before the first request."""

@@ -15,6 +15,9 @@ class BucketStore(Protocol):
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         """Decide takes on distinct items, all or none; the answer is on record when it returns.
 
+        InvalidRequestError, before anything is written, if those are more items than the store
+        can take from at once. That is the caller's fault, and no failure of the store.
+
         A caller that is cancelled has consumed all of its takes or none. If one of them must land,
         all of it happens even so. A store that fails tries what must land again (`owed.py`); for a
         caller that is gone by then, charges and refunds are all that has to land.

@@ -17,7 +17,7 @@ from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.service import policies as policies_module
-from penstock.service.policies import RETRY_MS, Policies
+from penstock.service.policies import AT_ONCE, RETRY_MS, Policies
 from penstock.store.memory import MemoryStore
 from penstock.store.policy_port import Change, PolicyStore
 
@@ -34,13 +34,16 @@ class Watched:
     def __init__(self) -> None:
         self.store: PolicyStore = MemoryStore().policy
         self.lookups = 0
+        self.under_way = 0
         self.fails = False
         self.go = asyncio.Event()
         self.go.set()
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
         self.lookups += 1
+        self.under_way += 1
         await self.go.wait()
+        self.under_way -= 1
         if self.fails:
             raise StoreError("gone")
         return await self.store.lookup(entity, resource)
@@ -205,3 +208,29 @@ async def test_the_stored_answer_for_outages_is_known_from_the_start() -> None:
     await watched.store.write_limits(SYSTEM, StoredLimits((), 0, "allow"), BY)
     await policies.read([BOB])
     assert policies.on_unavailable == "allow"
+
+
+async def test_one_request_reads_some_keys_at_a_time() -> None:
+    """Others need the store, too, however many keys the request has."""
+    watched, clock = Watched(), Clock()
+    watched.go.clear()
+    keys = [Key(f"user{n}", "gpt-4") for n in range(5 * AT_ONCE)]
+    reading = asyncio.create_task(make(watched, clock).read(keys))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert watched.under_way == watched.lookups == AT_ONCE
+    watched.go.set()
+    assert await reading == [()] * len(keys)
+    assert watched.lookups == len(keys)
+
+
+async def test_after_a_failure_the_other_keys_of_a_request_are_not_read() -> None:
+    """Nobody waits for them."""
+    watched, clock = Watched(), Clock()
+    watched.fails = True
+    keys = [Key(f"user{n}", "gpt-4") for n in range(5 * AT_ONCE)]
+    with pytest.raises(StoreError):
+        await make(watched, clock).read(keys)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert watched.lookups <= 2 * AT_ONCE

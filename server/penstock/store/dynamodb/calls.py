@@ -1,15 +1,15 @@
-"""A call: takes on any number of items, all or none.
+"""A call: takes on up to 100 items, all or none.
 
 A family, which is a cascade or a take of its own, goes out as one write. Several families go out
-side by side, and what was taken is given back if one of them refuses.
+side by side, some at a time, and what was taken is given back if one of them refuses.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.core.take import OWED, Denies, Draft, Key, Take, are_denied
-from penstock.errors import StoreError
+from penstock.errors import InvalidRequestError, StoreError
 from penstock.store.dynamodb.engine import Engine
 from penstock.store.dynamodb.groups import MAX_ITEMS, Group, Hint
 from penstock.store.dynamodb.hints import Hints
@@ -19,6 +19,10 @@ from penstock.store.dynamodb.rewrite import undo_for_sure
 from penstock.store.dynamodb.rounds import Ask, Verdict
 
 T = TypeVar("T")
+
+AT_ONCE: Final = 16
+"""Writes that one call has under way: an eighth of the connections, so that others find one free.
+A call of 100 items has its answer after 7 rounds, which are 35 ms at 5 ms each."""
 
 Family = tuple[Take, ...]
 """Children before their parents, the root last."""
@@ -31,6 +35,13 @@ class _Climbed(NamedTuple):
     taken: tuple[Draft, ...] = ()
     """Those that were written."""
     error: StoreError | None = None
+
+
+class _Asked(NamedTuple):
+    """When a call came, by the caller's clock and by the timer."""
+
+    now_ms: int
+    timer_s: float
 
 
 class Calls:
@@ -46,17 +57,21 @@ class Calls:
 
     async def decide(self, takes: Sequence[Take], now_ms: int) -> tuple[Sequence[Draft], bool]:
         """Decide and write a call; returns its drafts, in any order, and whether it is denied."""
+        if len(takes) > MAX_ITEMS:
+            raise InvalidRequestError(
+                f"{len(takes)} buckets in one request, those of parents included; DynamoDB takes "
+                f"at most {MAX_ITEMS}: send several requests"
+            )
+        asked = _Asked(now_ms, self._timer_s())
         families = find_families(takes)
-        if self._is_atomic and max(map(len, families)) > MAX_ITEMS:
-            raise StoreError(f"more than {MAX_ITEMS} items in one cascade", transient=False)
         if len(families) == 1 and (len(takes) == 1 or self._is_atomic):
-            verdict = await self._ask(families[0], now_ms, is_whole=True)
+            verdict = await self._ask(families[0], asked, is_whole=True)
             return verdict.drafts, not verdict.admitted
         refusing = self._refused_by_hints(families, now_ms)
         if refusing:
             self._engine.metrics.deny_cache_hits.add()
             return refusing + await self._look(_others(families, refusing), now_ms), True
-        work = self._decide_apart(families, now_ms)
+        work = self._decide_apart(families, asked)
         return await self._survive(asyncio.get_running_loop().create_task(work))
 
     async def finish(self) -> None:
@@ -65,12 +80,12 @@ class Calls:
             await asyncio.wait(self._unfinished)
         await self.lanes.idle()
 
-    async def _ask(self, family: Family, now_ms: int, *, is_whole: bool) -> Verdict:
+    async def _ask(self, family: Family, asked: _Asked, *, is_whole: bool) -> Verdict:
         job = Job(
             family,
             is_whole,
-            now_ms=now_ms,
-            asked_s=self._timer_s(),
+            now_ms=asked.now_ms,
+            asked_s=asked.timer_s,
             must_land=any(take.must_land for take in family),
             caller=None if self._engine.tracer is None else self._engine.tracer.caller(),
             answer=asyncio.get_running_loop().create_future(),
@@ -105,25 +120,25 @@ class Calls:
         return refusing
 
     async def _decide_apart(
-        self, families: Sequence[Family], now_ms: int
+        self, families: Sequence[Family], asked: _Asked
     ) -> tuple[tuple[Draft, ...], bool]:
-        asking = await self._climb_all([f for f in families if not _is_owed(f)], now_ms)
+        asking = await self._climb_all([f for f in families if not _is_owed(f)], asked)
         owed, error = _Climbed(), asking.error
         denied = are_denied(asking.drafts)
         if error is None and not denied:
             # Last, because a refund can't be taken back from those who have used it since. And
             # what is owed is never given back: it reports what already happened.
-            owed = await self._climb_all([f for f in families if _is_owed(f)], now_ms)
+            owed = await self._climb_all([f for f in families if _is_owed(f)], asked)
             error = owed.error
         if error is not None or denied:
-            await asyncio.gather(*[self._undo(draft, now_ms) for draft in asking.taken])
+            await _some_at_a_time(self._undo(draft, asked.now_ms) for draft in asking.taken)
         if error is not None:
             raise error
         drafts = asking.drafts + owed.drafts
-        return drafts + await self._look(_others(families, drafts), now_ms), denied
+        return drafts + await self._look(_others(families, drafts), asked.now_ms), denied
 
-    async def _climb_all(self, families: Sequence[Family], now_ms: int) -> _Climbed:
-        climbed = await asyncio.gather(*[self._climb(family, now_ms) for family in families])
+    async def _climb_all(self, families: Sequence[Family], asked: _Asked) -> _Climbed:
+        climbed = await _some_at_a_time(self._climb(family, asked) for family in families)
         errors = [one.error for one in climbed if one.error is not None]
         return _Climbed(
             tuple(draft for one in climbed for draft in one.drafts),
@@ -131,13 +146,13 @@ class Calls:
             errors[0] if errors else None,
         )
 
-    async def _climb(self, family: Family, now_ms: int) -> _Climbed:
+    async def _climb(self, family: Family, asked: _Asked) -> _Climbed:
         """Take from a family: at once, or level by level up to the first that refuses."""
         steps = [family] if self._is_atomic else [(take,) for take in family]
         climbed = _Climbed()
         for step in steps:
             try:
-                verdict = await self._ask(step, now_ms, is_whole=False)
+                verdict = await self._ask(step, asked, is_whole=False)
             except StoreError as exc:
                 return climbed._replace(error=exc)
             drafts = climbed.drafts + verdict.drafts
@@ -171,6 +186,17 @@ class Calls:
             images |= dict.fromkeys(missing)
         live = {key: image and image.live(now_ms) for key, image in images.items()}
         return tuple(Draft(live[take.key], take, now_ms) for take in takes)
+
+
+async def _some_at_a_time(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do work side by side, and no more of it at a time than one call may have under way."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def wait_for_turn(one: Coroutine[Any, Any, T]) -> T:
+        async with turns:
+            return await one
+
+    return await asyncio.gather(*map(wait_for_turn, work))
 
 
 def find_families(takes: Sequence[Take]) -> list[Family]:

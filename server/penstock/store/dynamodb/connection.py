@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from penstock.store.dynamodb.circuit import Circuit
 from penstock.store.dynamodb.errors import Failure, Fault, explain
+from penstock.store.dynamodb.location import CONNECTIONS
 from penstock.store.dynamodb.skew import ClockSkew
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Span
@@ -20,6 +21,9 @@ Parameters = Mapping[str, Any]
 
 ANSWERS: Final = {Fault.CONDITION, Fault.CANCELLED, Fault.CONFLICT}
 """What DynamoDB says of a write that it understood: no failures of the store."""
+
+FREE_WITHIN_S: Final = 0.5
+"""For a call to find a free connection. The other half of its second is for DynamoDB."""
 
 READS: Final = {"batch_get_item", "query"}
 
@@ -40,15 +44,32 @@ class Connection:
         self._circuit = Circuit()
         self._clock_s = clock_s
         self._skew = ClockSkew(metrics.clock_skew)
+        # The SDK lets calls wait for a connection, and their time runs out there. Nobody could
+        # tell such a call from one that DynamoDB did not answer. So calls wait here instead.
+        self._free = asyncio.Semaphore(CONNECTIONS)
 
     async def call(self, operation: str, parameters: Parameters, span: Span) -> Any:
         """The answer, or the Failure."""
+        # The time that a call waits here is part of its time: its condition grows old meanwhile.
+        until_s = asyncio.get_running_loop().time() + self._call_s
+        try:
+            async with asyncio.timeout(FREE_WITHIN_S):
+                await self._free.acquire()
+        except TimeoutError:
+            return self._not_asked(f"all {CONNECTIONS} connections to DynamoDB are in use")
+        try:
+            return await self._call(operation, parameters, span, until_s)
+        finally:
+            self._free.release()
+
+    async def _call(
+        self, operation: str, parameters: Parameters, span: Span, until_s: float
+    ) -> Any:
         if not self._circuit.admits(self._timer_s()):
-            self._metrics.store_errors.of("not_asked").add()
-            return Failure(Fault.UNREACHABLE, "DynamoDB fails; not asked again for a moment", {})
+            return self._not_asked("DynamoDB fails; not asked again for a moment")
         start_s, sent_s = time.perf_counter(), self._clock_s()
         try:
-            async with asyncio.timeout(self._call_s):
+            async with asyncio.timeout_at(until_s):
                 answer = await getattr(self._client, operation)(
                     **parameters, ReturnConsumedCapacity="TOTAL"
                 )
@@ -63,6 +84,11 @@ class Connection:
         self._succeeded()
         self._count_capacity(operation, answer, span)
         return answer
+
+    def _not_asked(self, why: str) -> Failure:
+        """Nothing was sent, so this says nothing of DynamoDB: the circuit does not hear of it."""
+        self._metrics.store_errors.of("not_asked").add()
+        return Failure(Fault.UNREACHABLE, why, {})
 
     def _failed(self, operation: str, failure: Failure) -> Failure:
         if failure.fault not in ANSWERS:

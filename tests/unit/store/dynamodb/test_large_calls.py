@@ -1,0 +1,195 @@
+"""One call with many items: bounded in what it has under way, or refused before it writes."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from penstock.core.limits import Limit
+from penstock.core.request import Descriptor, Request
+from penstock.core.rules import Children, Domain, Node, Rule
+from penstock.core.take import Key, Mode, Take
+from penstock.errors import InvalidRequestError
+from penstock.service.limiter import MAX_DESCRIPTORS, Limiter, OnUnavailable, Options
+from penstock.store.dynamodb.calls import AT_ONCE
+from penstock.store.dynamodb.groups import MAX_ITEMS
+from penstock.store.dynamodb.location import Cascade
+from penstock.store.dynamodb.store import DynamoStore
+from penstock.store.open import open_store
+
+from tests.support.aws_proxy import Delay, Hold
+from tests.support.tables import PATIENT_S
+from tests.unit.store.dynamodb.scenes import FIVE, NOW, PUT, SECOND, UPDATE, Scene, fits, take
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODES = pytest.mark.parametrize("cascade", ["transaction", "speculative"])
+OTHERS = 20
+SLOW = Delay(0.01)
+
+
+Kind = Callable[[Scene, int], list[Take]]
+
+
+def users(scene: Scene, number: int, mode: Mode = Mode.TAKE) -> list[Take]:
+    """Takes of one token from so many items that have no parent."""
+    return [take(scene.key(f"user{n}"), mode=mode) for n in range(number)]
+
+
+def pairs(scene: Scene, number: int) -> list[Take]:
+    """So many children, each below a parent of its own."""
+    return [one for n in range(number) for one in scene.chain(f"user{n}", f"project{n}")]
+
+
+def siblings(scene: Scene, number: int) -> list[Take]:
+    """So many children of one parent, which has enough for all."""
+    children = [scene.chain(f"user{n}", "project")[0] for n in range(number)]
+    return [*children, take(scene.key("project"), number, limit=Limit.per(1_000, SECOND))]
+
+
+def store_on(scene: Scene, cascade: Cascade) -> DynamoStore:
+    location = replace(scene.connected.location, cascade=cascade)
+    return DynamoStore(scene.connected.proxied, location, timer_s=scene.clock, call_s=PATIENT_S)
+
+
+def failures(store: DynamoStore) -> float:
+    """What would tell of a call that went wrong."""
+    metrics = store.metrics
+    errors = sum(series.value for _, series in metrics.store_errors.series())
+    lost = (metrics.unknown_outcomes, metrics.not_landed, metrics.not_undone)
+    return errors + metrics.circuit_open.value + sum(counter.value for counter in lost)
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [(users, MAX_ITEMS + 1), (users, 500), (pairs, MAX_ITEMS // 2 + 1), (siblings, MAX_ITEMS)],
+)
+async def test_too_many_items_are_refused_before_anything_is_written(
+    scene: Scene, kind: Kind, number: int, cascade: Cascade
+) -> None:
+    """As the caller's fault: the text has the number and the bound, and DynamoDB is not asked."""
+    takes, store = kind(scene, number), store_on(scene, cascade)
+    scene.proxy.calls.clear()
+    text = f"{len(takes)} buckets in one request, .*at most {MAX_ITEMS}: send several requests"
+    with pytest.raises(InvalidRequestError, match=text):
+        await store.take(takes, NOW)
+    assert not scene.proxy.calls
+    assert failures(store) == 0
+    await store.close()
+
+
+@pytest.mark.parametrize("choice", ["allow", "deny"])
+async def test_a_refused_request_is_no_failure_of_the_store(
+    scene: Scene, choice: OnUnavailable
+) -> None:
+    """`on_unavailable` is not asked, and other requests are served."""
+    limiter = Limiter(scene.store, Options(on_unavailable=choice), lambda: NOW)
+    limiter.use({"d": Domain("d", Children([Node("user", rule=Rule("d.user", (FIVE,)))]))})
+    users = [Descriptor((("user", f"{scene.resource}-{n}"),)) for n in range(500)]
+    large = limiter.prepare(Request("d", tuple(users)))
+    small = limiter.prepare(Request("d", tuple(users[:1])))
+    with pytest.raises(InvalidRequestError, match="500 buckets"):
+        await limiter.answer(large)
+    assert not (await limiter.answer(small)).decision.over
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [(users, MAX_ITEMS), (pairs, MAX_ITEMS // 2), (siblings, MAX_ITEMS - 1)],
+)
+async def test_as_many_items_as_the_bound_are_taken_from_while_others_are_served(
+    scene: Scene, kind: Kind, number: int, cascade: Cascade
+) -> None:
+    """Slowly: no more than some writes are under way, and none of them fails."""
+    takes, store = kind(scene, number), store_on(scene, cascade)
+    scene.proxy.always, scene.proxy.most_under_way = SLOW, 0
+    large = asyncio.create_task(fits(store, *takes))
+    await asyncio.sleep(0)
+    others = [fits(store, take(scene.key(f"other{n}"))) for n in range(OTHERS)]
+    assert await asyncio.gather(*others) == [[True]] * OTHERS
+    assert await large == [True] * MAX_ITEMS
+    assert scene.proxy.most_under_way <= AT_ONCE + OTHERS
+    assert failures(store) == 0
+    scene.proxy.always = None
+    entities = [one.key.entity for one in takes]
+    taken = [one.draws[0].amount // 1000 for one in takes]
+    assert await scene.on_record(*entities) == taken
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", [users, pairs])
+async def test_a_large_call_that_is_denied_takes_nothing(scene: Scene, kind: Kind) -> None:
+    """What was taken is given back, with no more writes under way than before."""
+    takes = kind(scene, MAX_ITEMS if kind is users else MAX_ITEMS // 2)
+    last = takes[-1].key
+    await scene.other.take([take(last, 5)], NOW)
+    scene.proxy.always, scene.proxy.most_under_way = SLOW, 0
+    answer = await fits(scene.store, *takes)
+    assert answer == [True] * (MAX_ITEMS - 1) + [False]
+    assert scene.proxy.most_under_way <= AT_ONCE
+    assert failures(scene.store) == 0
+    scene.proxy.always = None
+    assert all([await scene.is_untouched(one.key.entity) for one in takes[:-1]])
+
+
+async def test_charges_of_a_large_call_all_land(scene: Scene) -> None:
+    """What is owed is written some at a time, too."""
+    takes = users(scene, MAX_ITEMS, Mode.CHARGE)
+    scene.proxy.always, scene.proxy.most_under_way = SLOW, 0
+    assert await fits(scene.store, *takes) == [True] * MAX_ITEMS
+    assert scene.proxy.most_under_way <= AT_ONCE
+    scene.proxy.always = None
+    assert await scene.on_record(*[one.key.entity for one in takes]) == [1] * MAX_ITEMS
+
+
+async def test_a_write_that_waited_for_its_turn_goes_by_the_time_of_then(scene: Scene) -> None:
+    """A condition made of the time at which the call came would be out of date."""
+    takes, event = users(scene, AT_ONCE + 1), asyncio.Event()
+    scene.proxy.calls.clear()
+    scene.proxy.faults += [Hold(event, operation=UPDATE) for _ in range(AT_ONCE)]
+    call = asyncio.create_task(fits(scene.store, *takes))
+    await scene.wait_for_calls(UPDATE, AT_ONCE)
+    assert scene.proxy.calls[UPDATE] == AT_ONCE
+    scene.clock.now_s += 3
+    event.set()
+    assert all(await call)
+    item = await scene.other.read(takes[-1].key)
+    assert item is not None
+    assert item.refilled_ms == NOW + 3 * SECOND
+
+
+async def test_calls_that_find_no_connection_are_not_asked(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are no unknown outcomes, and the circuit stays closed for those who come later."""
+    monkeypatch.setattr("penstock.store.dynamodb.connection.CONNECTIONS", 1)
+    monkeypatch.setattr("penstock.store.dynamodb.connection.FREE_WITHIN_S", 0.01)
+    store, hold = store_on(scene, "transaction"), Hold(asyncio.Event(), operation=PUT)
+    scene.proxy.faults.append(hold)
+    first = asyncio.create_task(fits(store, take(scene.key("bob"))))
+    await hold.arrived.wait()
+    waiting = [store.take([one], NOW) for one in users(scene, 10)]
+    for error in await asyncio.gather(*waiting, return_exceptions=True):
+        assert str(error) == "all 1 connections to DynamoDB are in use"
+    assert store.metrics.unknown_outcomes.value == 0
+    assert store.metrics.circuit_open.value == 0
+    assert dict(store.metrics.store_errors.series())["not_asked",].value == 10
+    hold.event.set()
+    assert await first == [True]
+    assert await fits(store, take(scene.key("eve"))) == [True]
+    await store.close()
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{path}/large.db"])
+async def test_other_stores_take_from_as_many_items_as_a_request_may_have(
+    url: str, tmp_path: Path
+) -> None:
+    """The bound is DynamoDB's."""
+    store = await open_store(url.format(path=tmp_path))
+    takes = [take(Key(f"user{n}", "r")) for n in range(MAX_DESCRIPTORS)]
+    taken = await store.take(takes, NOW)
+    assert all(one.drawn[0].fits for one in taken)
+    await store.close()
