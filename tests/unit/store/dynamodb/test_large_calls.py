@@ -11,7 +11,7 @@ from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.core.take import Key, Mode, Take
 from penstock.errors import InvalidRequestError
-from penstock.service.limiter import MAX_DESCRIPTORS, Limiter, OnUnavailable, Options
+from penstock.service.limiter import Limiter, OnUnavailable, Options
 from penstock.store.dynamodb.calls import AT_ONCE
 from penstock.store.dynamodb.groups import MAX_ITEMS
 from penstock.store.dynamodb.location import Cascade
@@ -189,7 +189,7 @@ async def test_other_stores_take_from_as_many_items_as_a_request_may_have(
 ) -> None:
     """The bound is DynamoDB's."""
     store = await open_store(url.format(path=tmp_path))
-    takes = [take(Key(f"user{n}", "r")) for n in range(MAX_DESCRIPTORS)]
+    takes = [take(Key(f"user{n}", "r")) for n in range(1_000)]
     taken = await store.take(takes, NOW)
     assert all(one.drawn[0].fits for one in taken)
     await store.close()
