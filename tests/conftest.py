@@ -12,6 +12,25 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options live here, because pytest reads no other conftest.py before its command line."""
+    attacks = parser.getgroup("attacks on running servers")
+    attacks.addoption(
+        "--attack-minutes", type=float, default=0.0, help="repeat the history check for so long"
+    )
+    attacks.addoption(
+        "--attack-seed", type=int, default=1, help="the seed of its first round; it counts up"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give tests that are to last for minutes the time for it."""
+    minutes = float(config.getoption("--attack-minutes"))
+    for item in items:
+        if minutes and "attack_minutes" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(60 * minutes + 300))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _aws_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:

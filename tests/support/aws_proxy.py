@@ -146,6 +146,11 @@ class AwsProxy:
         await asyncio.gather(*self._connections, return_exceptions=True)
         await server.wait_closed()
 
+    async def idle(self) -> None:
+        """Wait until every client has left, and DynamoDB has done what they asked for."""
+        while self._connections:
+            await asyncio.wait(self._connections)
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._server is None:  # it came just before the port closed
             writer.transport.abort()

@@ -285,6 +285,27 @@ async def test_going_down_breaks_off_the_requests_under_way(proxy: AwsProxy, tab
     assert not await table.has("a")
 
 
+async def test_idle_proxy_has_done_what_clients_asked_for_who_are_gone(
+    dynamodb_url: str, proxy: AwsProxy, table: Table, connect: Connect
+) -> None:
+    """A write that its client gave up on has landed by then, however late it came to DynamoDB."""
+    hold = Hold(asyncio.Event(), operation="PutItem")
+    proxy.faults.append(hold)
+    async with connect(proxy.url) as leaving:
+        put = asyncio.create_task(Table(leaving, table.name).put("a"))
+        await hold.arrived.wait()
+        put.cancel()
+        await asyncio.wait([put])
+    idle = asyncio.create_task(proxy.idle())
+    await table.client.close()
+    await asyncio.sleep(0)
+    assert not idle.done()
+    hold.event.set()
+    await idle
+    async with connect(dynamodb_url) as direct:
+        assert await Table(direct, table.name).has("a")
+
+
 async def test_proxy_leaves_no_task_behind(dynamodb_url: str) -> None:
     """Leaving the block ends idle connections and held requests alike."""
     before = asyncio.all_tasks()
