@@ -278,13 +278,11 @@ def check_verdicts(
     for ask in sent:
         assert ask.verdict is not None
         for take, told in zip(ask.takes, ask.verdict.drafts, strict=True):
-            true = Draft(items.get(take.key), take, sent_ms)
             item = items.get(take.key)
-            unsettled_ms = (
-                sent_ms if item is None else max(item.refilled_ms, sent_ms - tolerance_ms)
-            )
-            assert told.fits in (true.fits, Draft(item, take, min(unsettled_ms, sent_ms)).fits)
-            items[take.key] = true.item() or items.get(take.key)
+            true = Draft(item, take, sent_ms)
+            settled_ms = max(item.refilled_ms if item else 0, sent_ms - tolerance_ms)
+            assert told.fits in (true.fits, Draft(item, take, settled_ms).fits)
+            items[take.key] = true.item() or item
             if take.draws[0].mode is Mode.CHARGE:
                 run.charged[all(true.fits)] += 1
 
