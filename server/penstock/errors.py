@@ -16,15 +16,28 @@ class StoreError(PenstockError):
     """The store could not answer. Never a decision: nothing is known to be over its limit.
 
     `transient`: it may well answer the next time, without anybody doing something about it.
+    `kind`: what went wrong, in the word that metrics have for it.
+
+    The message may name accounts, roles, tables and paths. It is for the log, and for the operator
+    at a terminal. Callers are told `for_caller`.
     """
 
-    def __init__(self, message: str, *, transient: bool = True) -> None:
+    def __init__(self, message: str, *, transient: bool = True, kind: str = "failed") -> None:
         super().__init__(message)
         self.transient = transient
+        self.kind = kind
+
+    @property
+    def for_caller(self) -> str:
+        return f"the store did not answer ({self.kind}); the server's log has more"
 
 
 class OverloadError(StoreError):
     """More calls at once than are admitted. Answered like a store that fails."""
+
+    @property
+    def for_caller(self) -> str:
+        return str(self)
 
 
 class PartError(PenstockError):

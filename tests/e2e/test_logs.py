@@ -159,14 +159,14 @@ def test_secrets_are_in_no_line_at_any_level(
         server.terminate()
         log = server.log()
     assert refused.code == "UNAVAILABLE"
-    assert "check the secret key, and this machine's clock" in refused.details
-    assert "s3cret" not in refused.details
+    assert refused.details == "the store did not answer (permanent); the server's log has more"
     for text in (
         "[api_key=(hidden)] within limit 5 per day, 4 left",
         "[api_key=(hidden), model='gpt-4'] within rpm 9 per day, 8 left",
         "[PATH='/login'?(hidden)] within",
         "[generic_key='slow'] within",
         "does not match the signature you provided",
+        "check the secret key, and this machine's clock",
         "there is no limit gpt-4/typo",
         "Failed to export",
         "REDIS_AUTH",

@@ -185,7 +185,7 @@ def test_the_examples_of_stored_limits_can_be_read() -> None:
     problems = Problems()
     for text in in_brief:
         assert read_rules_file("rules.yaml", text, problems) is not None
-    assert problems.errors + problems.warnings == []
+    assert problems.errors + problems.warnings == ()
 
 
 def test_the_page_on_stored_limits_has_every_field() -> None:

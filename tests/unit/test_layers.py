@@ -21,7 +21,9 @@ ALLOWED = {
     "penstock.core": {"penstock.core"},
     "penstock.errors": set(),
     # At the bottom, as errors are: every room but the core counts and traces what it does.
-    "penstock.telemetry": {"penstock", "penstock.telemetry", "penstock.errors"},
+    "penstock.telemetry": {
+        "penstock", "penstock.telemetry", "penstock.errors", "penstock.core.foreign_text",
+    },
     "penstock.service": {
         "penstock.service", "penstock.core", "penstock.errors", "penstock.store.port",
         "penstock.store.policy_port", "penstock.telemetry",

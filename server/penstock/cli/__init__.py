@@ -1,13 +1,17 @@
 """The command `penstock`: one file for each group of commands."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from penstock import __version__
 from penstock.cli import audit, backup, bucket, check, config, entity, limits, policy, serve, table
+from penstock.cli.tables import print_note
+from penstock.config.problems import RulesError
+from penstock.core.foreign_text import escape
 from penstock.errors import PenstockError
 
 EXIT_ERROR: Final = 2
@@ -29,8 +33,14 @@ examples:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Escape arguments that are no good. Commands have parsers of this class, too."""
+        super().error(escape(message))
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="penstock",
         description="A rate-limit server for Envoy.",
         epilog=EXAMPLES,
@@ -45,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit codes: 0 done, 1 the answer is no, 2 it could not be done."""
+    _print_all_characters()
     arguments = build_parser().parse_args(argv)
     try:
         code = int(arguments.run(arguments))
@@ -54,8 +65,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         # As with `penstock check … | head`: nobody listens, and Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_ERROR
+    except RulesError as exc:
+        for line in (f"penstock: error: {exc.lines[0]}", *exc.lines[1:]):
+            print_note(line)
+        return EXIT_ERROR
     except PenstockError as exc:
-        print(f"penstock: error: {exc}", file=sys.stderr)
+        print_note(f"penstock: error: {exc}")
         return EXIT_ERROR
     except KeyboardInterrupt:
         return EXIT_ERROR
+
+
+def _print_all_characters() -> None:
+    """Escape what the encoding of the terminal lacks, as Python does for stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

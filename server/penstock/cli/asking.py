@@ -3,6 +3,8 @@
 import sys
 from typing import TextIO
 
+from penstock.cli.tables import print_note
+from penstock.core.foreign_text import escape
 from penstock.errors import ConfigError
 
 
@@ -20,6 +22,6 @@ def check_somebody_is_there(yes: bool, to_do: str) -> None:
 def agrees(warning: str, word: str = "yes", word_is: str = "") -> bool:
     """Ask somebody to type a word: a yes, or the name of what goes, called `word_is`."""
     typed = f"{word_is}, {word}," if word_is else word
-    print(warning, file=sys.stderr)
-    print(f"Type {typed} to go on: ", end="", file=sys.stderr, flush=True)
+    print_note(warning)
+    print(f"Type {escape(typed)} to go on: ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip() == word

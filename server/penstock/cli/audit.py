@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.cli.store import PAGE, add_store_flags, check_name, with_store
-from penstock.cli.tables import format_pairs, format_time, print_json, print_lines, print_note
+from penstock.cli.tables import (
+    format_pairs,
+    format_time,
+    print_json,
+    print_line,
+    print_lines,
+    print_note,
+)
 from penstock.config.rates import format_rate
 from penstock.core.limits import Limit
 from penstock.errors import ConfigError
@@ -56,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print_note(f"{subject}: no change is on record")
     for event in () if arguments.json else events:
         about = "" if event.scope is None else f"  {event.scope}"
-        print(f"{format_time(event.at_ms)}  {event.by}  {event.action}{about}")
+        print_line(f"{format_time(event.at_ms)}  {event.by}  {event.action}{about}")
         print_lines([f"    {line}" for line in _differences(event)])
     return 0 if events else 1
 
@@ -68,7 +75,9 @@ def _subject(arguments: argparse.Namespace) -> str:
         check_name("resource", arguments.resource)
         return f"{RESOURCE_SUBJECT}{arguments.resource}"
     subject = str(arguments.subject)
-    if subject != SYSTEM_SUBJECT and not subject.startswith(RESOURCE_SUBJECT):
+    if subject.startswith(RESOURCE_SUBJECT):
+        check_name("resource", subject.removeprefix(RESOURCE_SUBJECT))
+    elif subject != SYSTEM_SUBJECT:
         check_name("entity", subject)
     return subject
 

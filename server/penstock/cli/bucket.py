@@ -5,8 +5,22 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.cli.actions import add_action
-from penstock.cli.store import add_store_flags, all_of, check_name, now_ms, with_store
-from penstock.cli.tables import limit_values, print_json, print_lines, print_note, table_lines
+from penstock.cli.store import (
+    add_store_flags,
+    all_of,
+    check_name,
+    check_plain,
+    now_ms,
+    with_store,
+)
+from penstock.cli.tables import (
+    limit_values,
+    print_json,
+    print_line,
+    print_lines,
+    print_note,
+    table_lines,
+)
 from penstock.config.durations import format_duration
 from penstock.config.rates import format_rate
 from penstock.core.bucket import Item, settle, wait_ms
@@ -76,10 +90,19 @@ class Level(NamedTuple):
 
 
 def _key(arguments: argparse.Namespace) -> Key:
-    if not arguments.resource.startswith("$"):
+    _check_resource(arguments.resource)
+    if arguments.resource.startswith("$"):
+        check_plain("entity", arguments.entity)
+    else:
         check_name("entity", arguments.entity)
-        check_name("resource", arguments.resource)
     return Key(arguments.entity, arguments.resource)
+
+
+def _check_resource(resource: str) -> None:
+    if resource.startswith("$"):
+        check_plain("resource", resource)
+    else:
+        check_name("resource", resource)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -96,7 +119,8 @@ def _show(arguments: argparse.Namespace) -> int:
         values = [_values(level) for level in levels]
         print_json({**key._asdict(), "stored": item is not None, "buckets": values})
     elif levels:
-        print(f"{key.entity} on {key.resource}" + ("" if item else ": nothing was taken lately"))
+        idle = "" if item else ": nothing was taken lately"
+        print_line(f"{key.entity} on {key.resource}{idle}")
         print_lines(table_lines((), [_row(level) for level in levels], "  "))
     else:
         print_note(f"{key.entity} on {key.resource}: nothing is limited")
@@ -148,8 +172,7 @@ def _values(level: Level) -> dict[str, Any]:
 
 def _list(arguments: argparse.Namespace) -> int:
     resource = arguments.resource
-    if not resource.startswith("$"):
-        check_name("resource", resource)
+    _check_resource(resource)
 
     async def work(store: Store) -> list[Key]:
         async def page(after: str | None, count: int) -> Page[Key]:
@@ -174,5 +197,6 @@ def _reset(arguments: argparse.Namespace) -> int:
         return await store.reset(key, now_ms(), await _limits(store, key))
 
     done = with_store(arguments, work)
-    print(f"{key.entity} on {key.resource}: " + ("full again" if done else "there is no bucket"))
+    result = "full again" if done else "there is no bucket"
+    print_line(f"{key.entity} on {key.resource}: {result}")
     return 0 if done else 1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.cli.tables import print_lines
 from penstock.config.durations import format_duration, parse_duration_ms
 from penstock.core.limits import UINT32_MAX
 from penstock.core.request import Descriptor, Request
@@ -78,9 +79,9 @@ def _run(arguments: argparse.Namespace) -> int:
             response = call(request)
             over = over or response.get("overall_code") != "OK"
             if arguments.json:
-                print(json.dumps(response))
+                print(json.dumps(response))  # in ASCII
             else:
-                print("\n".join(_lines(arguments.descriptors, response)))
+                print_lines(_lines(arguments.descriptors, response))
     return 1 if over else 0
 
 
@@ -89,7 +90,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         try:
             text.encode()
         except UnicodeEncodeError as exc:
-            raise ConfigError(f"{text!r} is not UTF-8, which the wire carries") from exc
+            raise ConfigError(f"'{text}' is not UTF-8, which the wire carries") from exc
     hits = None
     if arguments.charge is not None:
         hits = _count("--charge", arguments.charge)

@@ -2,10 +2,10 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from penstock.cli.tables import print_line, print_lines, print_note
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.print_rules import rule_lines
 from penstock.config.problems import RulesError
@@ -38,16 +38,16 @@ def _check(arguments: argparse.Namespace) -> int:
     try:
         loaded = source.load()
     except RulesError as exc:
-        print(exc, file=sys.stderr)
-        print(f"{_plural(len(exc.errors), 'error')}: these rules can't be used", file=sys.stderr)
+        for line in exc.lines:
+            print_note(line)
+        print_note(f"{_plural(len(exc.errors), 'error')}: these rules can't be used")
         return 1
     for warning in loaded.warnings:
-        print(f"{warning} (warning)", file=sys.stderr)
+        print_note(f"{warning} (warning)")
     if arguments.print:
-        for line in rule_lines(loaded.rules):
-            print(line)
+        print_lines(rule_lines(loaded.rules))
     else:
-        print(f"{arguments.path}: rules of {_plural(len(loaded.rules), 'domain')}, no errors")
+        print_line(f"{arguments.path}: rules of {_plural(len(loaded.rules), 'domain')}, no errors")
     return 0
 
 

@@ -9,8 +9,16 @@ from typing import Any, Final
 from penstock.cli.actions import add_action
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.store import add_store_flags, all_of, change_of, check_name, with_store
-from penstock.cli.tables import format_pairs, print_json, print_lines, print_note, table_lines
+from penstock.cli.tables import (
+    format_pairs,
+    print_json,
+    print_line,
+    print_lines,
+    print_note,
+    table_lines,
+)
 from penstock.core.entities import Entity
+from penstock.core.foreign_text import is_plain
 from penstock.errors import ConfigError
 from penstock.store.port import Store
 
@@ -93,7 +101,7 @@ def _create(arguments: argparse.Namespace) -> int:
     entity = Entity(arguments.name, arguments.parent, bool(arguments.cascade), metadata)
     change = change_of(arguments)
     with_store(arguments, lambda store: store.policy.write_entity(entity, change))
-    print(f"entity {entity.name}: created")
+    print_line(f"entity {entity.name}: created")
     return 0
 
 
@@ -124,7 +132,7 @@ def _update(arguments: argparse.Namespace) -> int:
     entity = with_store(arguments, work)
     if entity is None:
         return _not_there(arguments.name)
-    print(f"entity {entity.name}: now at version {entity.version}")
+    print_line(f"entity {entity.name}: now at version {entity.version}")
     return 0
 
 
@@ -135,7 +143,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(_values(entity))
         return 0
-    print(entity.name)
+    print_line(entity.name)
     cascades = "yes" if entity.cascade else "no"
     rows = [("parent", entity.parent or "none"), ("cascade", cascades)]
     rows += [("metadata", format_pairs(entity.metadata) or "none")]
@@ -184,11 +192,11 @@ def _delete(arguments: argparse.Namespace) -> int:
         return _not_there(name)
     warning = f"This deletes entity {name} with its limits and buckets, for ever."
     if not arguments.yes and not agrees(warning, name, "the entity's name"):
-        print(f"entity {name}: kept")
+        print_line(f"entity {name}: kept")
         return 1
     change = change_of(arguments)
     with_store(arguments, lambda store: store.policy.delete_entity(name, change))
-    print(f"entity {name}: deleted")
+    print_line(f"entity {name}: deleted")
     return 0
 
 
@@ -221,8 +229,8 @@ def _metadata(before: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]
     metadata = dict(before)
     for text in texts:
         key, equals, value = text.partition("=")
-        if not key or not equals or not text.isprintable():
-            raise ConfigError(f"--metadata: {text!r} is not KEY=VALUE, in printable characters")
+        if not key or not equals or not is_plain(text):
+            raise ConfigError(f"--metadata: '{text}' is not KEY=VALUE, in printable characters")
         metadata[key] = value
     return {key: value for key, value in metadata.items() if value}
 

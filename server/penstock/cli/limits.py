@@ -13,6 +13,7 @@ from penstock.cli.tables import (
     limit_lines,
     limit_values,
     print_json,
+    print_line,
     print_lines,
     print_note,
     table_lines,
@@ -124,7 +125,7 @@ def _set(arguments: argparse.Namespace) -> int:
         wanted = StoredLimits(limits or before.limits, 0, unavailable or before.on_unavailable)
         return await store.policy.write_limits(scope, wanted, change_of(arguments))
 
-    print(f"{scope}: {_describe(with_store(arguments, work))}")
+    print_line(f"{scope}: {_describe(with_store(arguments, work))}")
     return 0
 
 
@@ -207,15 +208,15 @@ def _delete(arguments: argparse.Namespace) -> int:
     check_somebody_is_there(arguments.yes, "delete the limits")
     stored = with_store(arguments, lambda store: store.policy.read_limits(scope))
     if stored is None:
-        print(f"{scope}: no limits")
+        print_line(f"{scope}: no limits")
         return 1
     warning = f"This deletes the limits of {scope}: {_describe(stored)}"
     if not arguments.yes and not agrees(warning):
-        print(f"{scope}: limits kept")
+        print_line(f"{scope}: limits kept")
         return 1
     change = change_of(arguments)
     with_store(arguments, lambda store: store.policy.delete_limits(scope, change))
-    print(f"{scope}: limits deleted")
+    print_line(f"{scope}: limits deleted")
     return 0
 
 

@@ -12,7 +12,7 @@ from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.changes import change_lines, change_values
 from penstock.cli.limits import read_all_limits
 from penstock.cli.store import add_store_flags, all_of, change_of, with_store
-from penstock.cli.tables import print_json, print_lines, print_note
+from penstock.cli.tables import print_json, print_line, print_lines, print_note
 from penstock.config.policy_file import format_policy, read_policy
 from penstock.config.problems import RulesError
 from penstock.core.policy_diff import (
@@ -72,17 +72,17 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _apply(arguments: argparse.Namespace) -> int:
     changes, unnamed = _compare(arguments)
     if not changes:
-        print("nothing to do" + unnamed)
+        print_line("nothing to do" + unnamed)
         return 0
     print_lines(change_lines(changes))
     check_somebody_is_there(arguments.yes, "make these changes")
     count = f"{len(changes)} change" + ("" if len(changes) == 1 else "s")
     if not arguments.yes and not agrees(f"{count} to make{unnamed}."):
-        print("left as it was")
+        print_line("left as it was")
         return 1
     change = change_of(arguments)
     with_store(arguments, lambda store: _make(store, changes, change))
-    print(f"{count} made{unnamed}")
+    print_line(f"{count} made{unnamed}")
     return 0
 
 
@@ -112,7 +112,7 @@ def _compare(arguments: argparse.Namespace) -> tuple[list[PolicyChange], str]:
         wanted = read_policy(name, text, {one.name: one.parent for one in stay.values()})
     except RulesError as exc:
         count = f"{len(exc.errors)} error" + ("" if len(exc.errors) == 1 else "s")
-        raise ConfigError(f"{count}, so this policy can't be used:\n{exc}") from exc
+        raise exc.titled(f"{count}, so this policy can't be used:") from exc
     unnamed = 0 if arguments.prune else count_unnamed(stored, wanted)
     word = f"; {unnamed} stored and not in the file, which --prune deletes" if unnamed else ""
     return diff(stored, wanted, prune=arguments.prune), word

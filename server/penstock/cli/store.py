@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from penstock.config.flags import add_flags, read_settings
 from penstock.core.entities import name_problem
+from penstock.core.foreign_text import is_plain, show
 from penstock.errors import ConfigError
 from penstock.store.open import open_store
 from penstock.store.policy_port import Change, Page
@@ -58,8 +59,7 @@ def now_ms() -> int:
 def change_of(arguments: argparse.Namespace) -> Change:
     """Who makes a change, and when."""
     by = arguments.by or _user_name()
-    if not by.isprintable():
-        raise ConfigError(f"--by: {by!r} has characters that can't be printed")
+    check_plain("--by:", by)
     return Change(by, now_ms())
 
 
@@ -87,3 +87,9 @@ def check_name(kind: str, name: str | None) -> None:
     problem = None if name is None else name_problem(kind, name)
     if problem is not None:
         raise ConfigError(problem)
+
+
+def check_plain(what: str, text: str) -> None:
+    """Refuse what no tool could show: no store has it."""
+    if not is_plain(text):
+        raise ConfigError(f"{what} '{show(text)}' has characters that can't be printed")

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from penstock import __version__
 from penstock.cli.asking import agrees, check_somebody_is_there, is_terminal
+from penstock.cli.tables import print_line, print_note
 from penstock.config.flags import add_flags, read_settings
+from penstock.core.foreign_text import escape
 from penstock.errors import ConfigError
 from penstock.store.open import open_table
 
@@ -85,11 +87,11 @@ def _create(arguments: argparse.Namespace) -> int:
             admin.create(__version__, progress, stream=arguments.stream, capacity=capacity)
         )
     if created.note:
-        print(f"{created.place}: {created.note}", file=sys.stderr)
+        print_note(f"{created.place}: {created.note}")
     done = "created" if created.is_new else "already there"
     if created.added:
         done = f"added {', '.join(created.added)}"
-    print(f"{created.place}: {done}")
+    print_line(f"{created.place}: {done}")
     return 0
 
 
@@ -97,11 +99,11 @@ def _status(arguments: argparse.Namespace) -> int:
     admin = open_table(read_settings(arguments, os.environ).store)
     with _Progress() as progress:
         report = asyncio.run(admin.status(progress))
-    print(report.place)
+    print_line(report.place)
     width = max((len(name) for name, _ in report.rows), default=0)
     for name, value in report.rows:
-        print(f"  {name:{width}}  {value}")
-    print("ready" if report.fault is None else f"not ready: {report.fault}")
+        print_line(f"  {name:{width}}  {value}")
+    print_line("ready" if report.fault is None else f"not ready: {report.fault}")
     return 0 if report.fault is None else 1
 
 
@@ -111,15 +113,15 @@ def _delete(arguments: argparse.Namespace) -> int:
     with _Progress() as progress:
         report = asyncio.run(admin.find(progress))
     if not report.rows:
-        print(f"{report.place}: not there")
+        print_line(f"{report.place}: not there")
         return 0
     warning = f"This deletes {report.place} with all that is in it, for ever."
     if not arguments.yes and not agrees(warning, admin.location.table, "the table's name"):
-        print(f"{report.place}: kept")
+        print_line(f"{report.place}: kept")
         return 1
     with _Progress() as progress:
         asyncio.run(admin.delete(progress))
-    print(f"{report.place}: deleted")
+    print_line(f"{report.place}: deleted")
     return 0
 
 
@@ -152,8 +154,8 @@ class _Progress:
         if self._is_terminal:
             width = shutil.get_terminal_size().columns
             text = f" … {elapsed_s:.0f} s"
-            line = what[: max(0, width - len(text) - 1)] + text
+            line = escape(what)[: max(0, width - len(text) - 1)] + text
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
         elif what != self._shown:
-            print(f"{what} …", file=sys.stderr, flush=True)
+            print_note(f"{what} …")
         self._shown = what

@@ -1,21 +1,34 @@
-"""What commands show: tables for people, JSON for scripts."""
+"""What commands show: tables for people, JSON for scripts.
+
+The law of this file: whatever names others gave to what is stored, a terminal does not act on them.
+All that commands print goes through here.
+"""
 
 import json
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from penstock.config.rates import format_rate
+from penstock.core.foreign_text import MAX_LINE, escape, escape_json, show
 from penstock.core.limits import MILLI, Limit
+
+MAX_CELL: Final = 1_000
+"""Characters of a cell. Every name fits; metadata may be longer, and JSON has all of it."""
+
+_TAKES_NO_COLUMN: Final = {"Mn", "Me", "Cf"}
+"""Kinds of characters: accents, joiners, marks of direction."""
 
 
 def table_lines(
     header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = ""
 ) -> list[str]:
     """Aligned columns, two blanks apart."""
-    table = [header, *rows] if header else rows
+    # Before they are measured.
+    shown = [[show(cell, MAX_CELL) for cell in row] for row in rows]
+    table = [header, *shown] if header else shown
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
@@ -28,22 +41,29 @@ def table_lines(
 
 def _width(text: str) -> int:
     """How many columns a text takes: a Chinese character takes two, a combining one none."""
+    if text.isascii():
+        return len(text)
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
+    none = sum(unicodedata.category(char) in _TAKES_NO_COLUMN for char in text)
+    return len(text) + wide - none
 
 
-def print_lines(lines: Sequence[str]) -> None:
+def print_line(line: str) -> None:
+    print(escape(line))
+
+
+def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        print(line)
+        print_line(line)
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(escape_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_note(text: str) -> None:
     """What is no part of an answer: `… | wc -l` counts answers."""
-    print(text, file=sys.stderr)
+    print(show(text, MAX_LINE), file=sys.stderr)
 
 
 def format_limits(limits: Sequence[Limit]) -> str:

@@ -8,6 +8,9 @@ _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_40
 _PART: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?(ms|s|m|h|d)")
 _WHOLE: Final = re.compile(f"(?:{_PART.pattern})+")
 
+MAX_LENGTH: Final = 100
+"""Characters. Nobody needs more, and adding up a million parts takes seconds."""
+
 FORM: Final = "a number with ms, s, m, h or d, such as 90s or 1h30m"
 
 
@@ -15,7 +18,7 @@ def parse_duration_ms(text: str) -> int:
     """Read a duration; ValueError if it is none, or has fractions of a millisecond."""
     if text == "0":
         return 0
-    if _WHOLE.fullmatch(text) is None:
+    if len(text) > MAX_LENGTH or _WHOLE.fullmatch(text) is None:
         raise ValueError(f"'{text}' is no duration: write {FORM}")
     duration_ms = sum(
         Fraction(f"{whole}.{part or 0}") * _UNITS_MS[unit]

@@ -7,10 +7,11 @@ import yaml
 
 from penstock.config import yaml_tree
 from penstock.config.kinds import UNAVAILABLE
-from penstock.config.problems import Problem, Problems, RulesError
+from penstock.config.problems import Problems
 from penstock.config.rates import MAX_LIMITS, format_rate, parse_limit
 from penstock.config.yaml_nodes import YamlFile, is_null, is_text
 from penstock.core.entities import MAX_DEPTH, SYSTEM, Entity, Scope, StoredLimits, name_problem
+from penstock.core.foreign_text import is_plain
 from penstock.core.limits import Limit
 from penstock.core.policy_diff import Policy, cycles
 
@@ -30,10 +31,9 @@ def read_policy(file_name: str, text: str, parents: Mapping[str, str | None]) ->
     """
     reader = _Reader(file_name)
     root = reader.compose(text)
-    if not reader.problems.errors:
+    if not reader.problems.errors_found:
         reader.read(root, parents)
-    if reader.problems.errors:
-        raise RulesError(reader.problems.errors)
+    reader.problems.raise_errors()
     return Policy(reader.entities, reader.limits)
 
 
@@ -51,7 +51,7 @@ class _Reader:
         try:
             return yaml_tree.compose(text, self._twice)
         except yaml_tree.TreeError as exc:
-            self.problems.errors.append(Problem(self._name, exc.line, exc.text))
+            self.problems.error(self._name, exc.line, exc.text)
         return None
 
     def _twice(self, node: yaml.Node, key: str) -> None:
@@ -86,7 +86,7 @@ class _Reader:
             self.limits[Scope(name)] = StoredLimits(self._read_limits(fields["limits"]), 0)
         self._read_resources(fields.get("resources"), name)
         metadata = {
-            key: self._text(value, f"metadata '{key}'") or ""
+            key: self._metadata(key, value)
             for key, (_, value) in self._pairs(fields.get("metadata"), "metadata").items()
         }
         parent = fields.get("parent")
@@ -96,6 +96,12 @@ class _Reader:
             self.entities[name] = entity
         elif entity != Entity(name):
             self._file.error(node, f"entity '{name}' is limits_only: it has limits, and no more")
+
+    def _metadata(self, key: str, node: yaml.Node) -> str:
+        value = self._text(node, f"metadata '{key}'") or ""
+        if not is_plain(key + value):
+            self._file.error(node, f"metadata '{key}' has characters that can't be printed")
+        return value
 
     def _check_parents(self, entities: _Pairs, parents: Mapping[str, str | None]) -> None:
         merged = {**parents, **{name: entity.parent for name, entity in self.entities.items()}}
@@ -222,7 +228,15 @@ def format_policy(policy: Policy) -> str:
         entities[entity.name] = {**_facts(entity), **entities.get(entity.name, {})}
     if entities:
         tree["entities"] = {name: entities[name] for name in sorted(entities)}
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return _dump(tree)
+
+
+def _dump(tree: dict[str, Any]) -> str:
+    """Letters of all scripts as they are, unless something in it could harm a terminal."""
+    options: dict[str, Any] = {"sort_keys": False, "width": _WIDTH}
+    text: str = yaml.safe_dump(tree, allow_unicode=True, **options)
+    is_safe = all(map(is_plain, text.split("\n")))
+    return text if is_safe else yaml.safe_dump(tree, allow_unicode=False, **options)
 
 
 def _facts(entity: Entity) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from penstock.config.durations import format_duration
+from penstock.core.foreign_text import escape
 from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.mapping import HITS, EntityMapping
 from penstock.core.rules import Node, Rule, Rules
@@ -12,9 +13,10 @@ from penstock.core.rules import Node, Rule, Rules
 def rule_lines(rules: Rules) -> Iterator[str]:
     for _, domain in sorted(rules.items()):
         for *_, node in domain.rule_nodes():
-            yield from _node_lines(node, cast("Rule", node.rule))
+            yield from map(escape, _node_lines(node, cast("Rule", node.rule)))
         for mapping in domain.mappings.by_keys.values():
-            yield f"{domain.name} [{', '.join(mapping.keys)}]: {_mapping_text(mapping)}"
+            keys = ", ".join(mapping.keys)
+            yield escape(f"{domain.name} [{keys}]: {_mapping_text(mapping)}")
 
 
 def _mapping_text(mapping: EntityMapping) -> str:

@@ -44,6 +44,7 @@ def read_one(file: YamlFile, node: yaml.Node) -> RuleLimits:
 def read_list(file: YamlFile, node: yaml.Node) -> RuleLimits:
     """Read `rate_limits`: named limits on one descriptor, kept in one composite item."""
     limits: list[Limit] = []
+    names: set[str] = set()
     replaces = frozenset[str]()
     on_exceed: dict[str, OnExceed] = {}
     elements = file.elements(node, "rate_limits")
@@ -54,8 +55,9 @@ def read_list(file: YamlFile, node: yaml.Node) -> RuleLimits:
         name = file.text(fields.get("name"), "name")
         if not name:
             file.error(element, "every limit of rate_limits needs a name")
-        elif any(limit.name == name for limit in limits):
+        elif name in names:
             file.error(fields["name"], f"duplicate limit name '{name}' in rate_limits")
+        names.add(name)
         if not is_null(fields.get("unlimited")):
             file.error(fields["unlimited"], "a limit of rate_limits can't be unlimited")
         one = _read_limit(file, element, fields)

@@ -19,9 +19,11 @@ def read_metadata(file: YamlFile, node: yaml.Node | None) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise TypeError("it must be a map")
         _check(value, 1)
-    except (yaml.YAMLError, TypeError, ValueError, OverflowError, IndexError) as exc:
-        problem = exc.problem if isinstance(exc, yaml.MarkedYAMLError) else exc
-        file.error(node, f"error parsing metadata: {problem}")
+    except yaml.MarkedYAMLError as exc:
+        file.error(node, f"error parsing metadata: {exc.problem}")
+        return {}
+    except (TypeError, ValueError, OverflowError) as exc:
+        file.error(node, f"error parsing metadata: {exc}")
         return {}
     return value
 

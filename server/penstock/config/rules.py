@@ -5,12 +5,16 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from penstock.config.entity_mappings import PlacedMapping, check_mappings
-from penstock.config.problems import Problem, Problems, RulesError
+from penstock.config.problems import Problem, Problems
 from penstock.config.rules_file import Placed, RulesFile, check_duplicates, read_rules_file
 from penstock.core.mapping import Mappings
 from penstock.core.rules import Children, Domain, Rules
+
+MAX_BYTES: Final = 32 * 2**20
+"""Of one file. A hundred thousand rules have half of that."""
 
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 
@@ -70,15 +74,14 @@ class RulesSource:
         problems = Problems()
 
         def cannot_list(exc: OSError) -> None:
-            problems.errors.append(Problem(str(exc.filename), 0, f"cannot be read: {exc.strerror}"))
+            problems.error(str(exc.filename), 0, f"cannot be read: {exc.strerror}")
 
         paths = self.files(cannot_list)
-        if not paths and not problems.errors:
-            raise RulesError([Problem(str(self.path), 0, "the directory has no rules files")])
+        if not paths and not problems.errors_found:
+            problems.error(str(self.path), 0, "the directory has no rules files")
         rules = self._assemble([f for path in paths if (f := self._read(path, problems))])
-        if problems.errors:
-            raise RulesError(problems.errors)
-        return LoadedRules(rules, tuple(problems.warnings))
+        problems.raise_errors()
+        return LoadedRules(rules, problems.warnings)
 
     def _assemble(self, files: list[RulesFile]) -> Rules:
         descriptors: dict[str, list[Placed]] = {}
@@ -106,17 +109,21 @@ class RulesSource:
             # Reading a pipe waits for its writer. A person may name one; a directory holds none.
             if path != self.path and not stat.S_ISREG(path.stat().st_mode):
                 raise OSError(0, "not a regular file")
-            text = path.read_bytes().decode()
+            with path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                raise OSError(0, f"it is larger than {MAX_BYTES // 2**20} MiB")
+            text = data.decode()
         except FileNotFoundError:
-            problems.errors.append(Problem(str(path), 0, "there is no such file or directory"))
+            problems.error(str(path), 0, "there is no such file or directory")
         except OSError as exc:
-            problems.errors.append(Problem(str(path), 0, f"cannot be read: {exc.strerror}"))
+            problems.error(str(path), 0, f"cannot be read: {exc.strerror}")
         except UnicodeDecodeError as exc:
             line = exc.object[: exc.start].count(b"\n") + 1
             text = f"error loading config file: not UTF-8 ({exc.reason})"
-            problems.errors.append(Problem(str(path), line, text))
+            problems.error(str(path), line, text)
         except ValueError as exc:
-            problems.errors.append(Problem(str(path), 0, f"cannot be read: {exc}"))
+            problems.error(str(path), 0, f"cannot be read: {exc}")
         else:
             return read_rules_file(str(path), text, problems)
         return None

@@ -49,9 +49,9 @@ class RulesFile:
 def read_rules_file(name: str, text: str, problems: Problems) -> RulesFile | None:
     """Read one file. None if nothing in it can be used; what is wrong is in `problems`."""
     file = YamlFile(name, problems)
-    before = len(problems.errors)
+    before = problems.errors_found
     root = file.compose(text)
-    if len(problems.errors) > before:
+    if problems.errors_found > before:
         return None
     if root is not None and not isinstance(root, yaml.MappingNode):
         file.error(root, "error loading config file: the file must be a map with a domain")

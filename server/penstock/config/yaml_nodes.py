@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import yaml
 
 from penstock.config import yaml_tree
-from penstock.config.problems import Problem, Problems
+from penstock.config.problems import Problems
 
 _BOOL: Final = "tag:yaml.org,2002:bool"
 _INT: Final = "tag:yaml.org,2002:int"
@@ -37,10 +37,10 @@ class YamlFile:
         self._add(1 if node is None else node.start_mark.line + 1, text)
 
     def warn(self, node: yaml.Node, text: str) -> None:
-        self._problems.warnings.append(Problem(self.name, node.start_mark.line + 1, text))
+        self._problems.warn(self.name, node.start_mark.line + 1, text)
 
     def _add(self, line: int, text: str) -> None:
-        self._problems.errors.append(Problem(self.name, line, text))
+        self._problems.error(self.name, line, text)
 
     def fields(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
         """The pairs of a map. Keys that are no text are left out: they are told elsewhere."""
@@ -111,5 +111,9 @@ def is_text(node: yaml.Node) -> bool:
 
 
 def construct(node: yaml.Node) -> Any:
-    """The plain value of a node; yaml.YAMLError if it has none."""
-    return yaml.constructor.SafeConstructor().construct_document(node)
+    """The plain value of a node; ValueError if it has none, or yaml.YAMLError."""
+    try:
+        return yaml.constructor.SafeConstructor().construct_document(node)
+    except (AttributeError, IndexError, KeyError) as exc:
+        # So PyYAML reads `!!timestamp x`, `!!int ''` and `!!bool x`.
+        raise ValueError("a value is not of the kind that its tag says") from exc

@@ -18,6 +18,9 @@ MAX_NESTING: Final = 200
 MAX_NODES: Final = 1_000_000
 """With every alias written out. Ten thousand rules are a tenth of that."""
 
+CHARACTERS_A_NODE: Final = 64
+"""A long text counts as so many nodes: an alias of it costs time and memory wherever it stands."""
+
 
 class TreeError(Exception):
     """The text is no YAML, or none that can be walked. Line 0: not known."""
@@ -32,7 +35,7 @@ def compose(text: str, on_twice: Callable[[yaml.Node, str], None]) -> yaml.Node 
     """Read a text with one document; `on_twice` hears of keys that a map sets twice."""
     try:
         _check_nesting(text)
-        root = yaml.compose(text, Loader=_Loader)
+        root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
         if root is not None:
             _Walk(on_twice).measure(root)
     except yaml.MarkedYAMLError as exc:
@@ -68,6 +71,10 @@ def _too_deep(at: yaml.Event | yaml.Node) -> TreeError:
     )
 
 
+def _too_many(line: int) -> TreeError:
+    return TreeError(line, f"more than {MAX_NODES} values, once its aliases are written out")
+
+
 class _Walk:
     """Visits each node once. An alias stands behind its anchor, so recursion follows the text."""
 
@@ -75,6 +82,8 @@ class _Walk:
         self._on_twice = on_twice
         self._constructor = yaml.constructor.SafeConstructor()
         self._sizes: dict[yaml.Node, tuple[int, int] | None] = {}
+        self._pairs = 0
+        """Of all maps, as they are once `<<` is merged in."""
 
     def measure(self, node: yaml.Node) -> tuple[int, int]:
         """How many nodes there are, and how many levels, with every alias written out."""
@@ -89,12 +98,14 @@ class _Walk:
         for child in _children(node):
             below, deeper = self.measure(child)
             nodes, levels = nodes + below, max(levels, deeper)
-        if not isinstance(node, yaml.ScalarNode):
+            if nodes > MAX_NODES:
+                raise _too_many(line)
+        if isinstance(node, yaml.ScalarNode):
+            nodes += len(node.value) // CHARACTERS_A_NODE
+        else:
             levels += 1
         if levels > MAX_NESTING:
             raise _too_deep(node)
-        if nodes > MAX_NODES:
-            raise TreeError(line, f"more than {MAX_NODES} values, once its aliases are written out")
         if isinstance(node, yaml.MappingNode):
             self._finish(node)
         self._sizes[node] = nodes, levels
@@ -109,6 +120,9 @@ class _Walk:
                     self._on_twice(key, key.value)
                 seen.add(key.value)
         self._constructor.flatten_mapping(node)
+        self._pairs += len(node.value)
+        if self._pairs > MAX_NODES:
+            raise _too_many(node.start_mark.line + 1)
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:

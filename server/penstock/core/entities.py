@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from penstock.core.foreign_text import is_plain, show
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 
@@ -106,11 +107,11 @@ def name_problem(kind: str, name: str) -> str | None:
     if not name:
         return f"the {kind} has no name"
     if len(name) > MAX_NAME:
-        return f"{kind} '{name[:20]}…' is longer than {MAX_NAME} characters"
+        return f"{kind} '{show(name, 20)}' is longer than {MAX_NAME} characters"
     if name.startswith("$"):
-        return f"{kind} '{name}' begins with $, which is kept for Penstock's own"
-    if not name.isprintable():
-        return f"{kind} {name!r} has characters that can't be printed"
+        return f"{kind} '{show(name)}' begins with $, which is kept for Penstock's own"
+    if not is_plain(name):
+        return f"{kind} '{show(name)}' has characters that can't be printed"
     if kind == "resource" and name == DEFAULT:
         return f"resource '{name}' stands for all resources: leave the resource out instead"
     return None

@@ -7,14 +7,15 @@ import re
 from hashlib import sha256
 from typing import Final
 
+from penstock.core.foreign_text import ACTED_ON
 from penstock.core.request import Entries
 from penstock.core.take import Key
 
 MAX_ENTITY: Final = 512
 """Characters. DynamoDB takes 2,048 bytes in a key, and a character may be four."""
 
-# Control characters too: not every store keeps a NUL in a text.
-_UNSAFE: Final = re.compile("[\x00-\x1f\x7f%,=]")
+# Also what a terminal acts on: not every store keeps a NUL, and an operator can name each key.
+_UNSAFE: Final = re.compile(f"[{ACTED_ON}%,=]")
 
 
 def rule_key(domain: str, entries: Entries, prefix: str = "") -> Key:

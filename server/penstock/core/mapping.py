@@ -11,12 +11,13 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from penstock.core.entities import DEFAULT, MAX_NAME
+from penstock.core.foreign_text import ACTED_ON, is_plain
 from penstock.core.request import Entries
 
 HITS: Final = -1
 """In `consume`: the descriptor's amount."""
 
-_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ACTED_ON: Final = re.compile(f"[{ACTED_ON}]")
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 
 
@@ -82,8 +83,8 @@ def built_in_target(entries: Entries) -> Target | None:
 
 
 def _safe(name: str) -> str:
-    if not name.isprintable():
-        name = _UNPRINTABLE.sub(lambda match: f"%{ord(match[0]):02x}", name)
+    if not is_plain(name):
+        name = _ACTED_ON.sub(lambda match: f"%{ord(match[0]):02x}", name)
     if name.startswith("$") or name in {"", DEFAULT}:
         name = f"%{name}"
     if len(name) > MAX_NAME:

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.core.decision import Decision, Status
+from penstock.core.foreign_text import cut, escape
 from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Request
 
@@ -14,6 +15,8 @@ MAX_TEXT: Final = 80
 """Clients choose what is in a request, and so how long a line would be."""
 
 HIDDEN: Final = "(hidden)"
+
+_QUOTES: Final = str.maketrans({"\\": "\\\\", "'": "\\'"})
 
 _SECRET_KEY: Final = re.compile(
     "(api|access|private).?key|token|secret|auth(?!or(?!i[sz]))|jwt|bearer|passw|pwd|cookie"
@@ -69,12 +72,12 @@ def _shown(key: str, value: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """In quotes, with what is no printable character escaped: a line stays a line."""
-    return repr(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…")
+    """In quotes that no text can end: a line stays a line, and tells what is whose."""
+    return f"'{_bare(text)}'"
 
 
 def _bare(text: str) -> str:
-    return _cut(text)[1:-1]
+    return escape(cut(text, MAX_TEXT).translate(_QUOTES))
 
 
 def _left_out(count: int) -> list[str]:

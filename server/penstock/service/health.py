@@ -1,11 +1,14 @@
 """Whether to send requests here: what health checks and probes are told."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from penstock.errors import StoreError
+
+LOG: Final = logging.getLogger(__name__)
 
 GOOD_S: Final = 1.0
 """How long a look at the store is good, so that many probes are no load."""
@@ -68,5 +71,6 @@ async def _try(look: Callable[[], Awaitable[None]]) -> str:
     except TimeoutError:
         return "the store does not answer"
     except StoreError as exc:
-        return f"the store can't be used: {exc}"
+        LOG.warning("not ready, the store can't be used: %s", exc)
+        return exc.for_caller
     return ""

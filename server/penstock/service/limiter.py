@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from penstock.core.decision import UNMATCHED, Decision, Status
 from penstock.core.entities import Chain
+from penstock.core.foreign_text import show
 from penstock.core.mapping import Target
 from penstock.core.plan import Behaviour, Plan, Stored, decide, find_targets, make_plan
 from penstock.core.request import Request
@@ -28,7 +29,7 @@ STORE_SHARE: Final = 0.9
 """Of the caller's time, for the store: the rest is for the answer that it took too long."""
 
 MAX_WARNED: Final = 1_000
-"""Missing limits to tell of: clients may choose the names."""
+"""Missing limits to tell of: clients may choose the names, which are kept as they are shown."""
 
 NOTHING_YET: Final = Plan((), (), quota_passes=False)
 """The plan of a request before its limits were looked up."""
@@ -131,7 +132,8 @@ class Limiter:
                 async with asyncio.timeout(timeout_s * STORE_SHARE):
                     plan, taken, now_ms = await self._take(prepared)
         except TimeoutError as exc:
-            late = StoreError("the store did not answer before the caller's deadline")
+            text = "the store did not answer before the caller's deadline"
+            late = StoreError(text, kind="deadline")
             late.__cause__ = exc
             self._metrics.store_errors.of("deadline").add()
             return self._answer_blindly(prepared.request, late)
@@ -195,9 +197,10 @@ class Limiter:
     def _warn_once(self, missing: str) -> None:
         """An amount for a limit that nobody has is no reason to refuse, nor to keep quiet."""
         self._metrics.missing_limits.add()
-        if len(self._warned) < MAX_WARNED and missing not in self._warned:
-            self._warned.add(missing)
-            LOG.warning("there is no limit %s: what was asked of it is not counted", missing)
+        shown = show(missing)
+        if len(self._warned) < MAX_WARNED and shown not in self._warned:
+            self._warned.add(shown)
+            LOG.warning("there is no limit %s: what was asked of it is not counted", shown)
 
     def _answer_blindly(self, request: Request, error: StoreError) -> Answer:
         """Answer as configured for times when the store fails: by the flag, or what is stored."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final
 
+from penstock.core.foreign_text import show
 from penstock.telemetry.instruments import MAX_SERIES, OTHER, Labels, Value, clean_part
 
 Path = tuple[str, ...]
@@ -17,6 +18,9 @@ MAX_DETAILED: Final = 1_000
 MAX_DETAILED_LENGTH: Final = 1_000
 """Paths that hold a client's values, and their characters. Those that come later, or are longer,
 are counted for their rule alone."""
+
+MAX_PART: Final = 200
+"""Characters of a level with a client's value in it. What is longer is cut."""
 
 TEXTS: Final = {
     "total_hits": "Hits that a rule was asked for.",
@@ -61,6 +65,10 @@ class RuleHits:
         if found is not None:
             return found
         if path != plain:
+            path = tuple([show(part, MAX_PART) for part in path])
+            found = self._hits.get(path)
+            if found is not None:
+                return found
             if self._detailed >= MAX_DETAILED or sum(map(len, path)) > MAX_DETAILED_LENGTH:
                 return self.of(plain, plain)
             self._detailed += 1

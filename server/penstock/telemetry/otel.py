@@ -5,7 +5,7 @@ Imported only where tracing is on: it takes a while.
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -24,6 +24,7 @@ from opentelemetry.trace import (
 )
 
 from penstock import __version__
+from penstock.core.foreign_text import escape, show
 from penstock.errors import PenstockError
 from penstock.telemetry.tracing import NO_SPAN, Attribute, Headers
 from penstock.telemetry.tracing import Span as AnySpan
@@ -34,7 +35,16 @@ STOP_S: Final = 5.0
 """For what is left to send when the server stops: a collector that is gone must not hold it up."""
 
 
+MAX_STATUS: Final = 1_500
+"""Characters of why something failed: what AWS says of it, and what to do, fit."""
+
+
 class OtelSpan:
+    """Clients choose what some attributes say, so all texts are escaped here.
+
+    The SDK cuts attributes, as long as its own settings or `otlp.py` say, but not the status.
+    """
+
     __slots__ = ("_span",)
 
     def __init__(self, span: Span) -> None:
@@ -45,10 +55,14 @@ class OtelSpan:
         return self._span.is_recording()
 
     def note(self, name: str, value: Attribute) -> None:
+        if isinstance(value, str):
+            value = escape(value)
+        elif isinstance(value, Sequence):
+            value = [escape(text) for text in value]
         self._span.set_attribute(name, value)
 
     def fail(self, text: str) -> None:
-        self._span.set_status(Status(StatusCode.ERROR, text))
+        self._span.set_status(Status(StatusCode.ERROR, show(text, MAX_STATUS)))
 
 
 class OtelTracer:
@@ -91,7 +105,7 @@ class OtelTracer:
             yield OtelSpan(span)
         except Exception as exc:
             text = str(exc) if isinstance(exc, PenstockError) else repr(exc)
-            span.set_status(Status(StatusCode.ERROR, text))
+            OtelSpan(span).fail(text)
             raise
         finally:
             detach(token)

@@ -7,7 +7,10 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
+
+from penstock.core.foreign_text import cut
 
 WINDOW_S: Final = 60.0
 """How long the same message is counted instead of said."""
@@ -17,11 +20,14 @@ MAX_ALIKE: Final = 10
 
 MAX_KEPT: Final = 1_000
 
+MAX_TEXT: Final = 1_000
+"""Characters of a message that are kept of it, to be said again with its count."""
+
 Kind = tuple[str, str, str]
 """A logger, a message as it stands in the code, and the kind of exception that comes with it."""
 
 Key = tuple[Kind, str]
-"""A kind, and the message as it is said; empty for all that are too many."""
+"""A kind, and the message, or the hash of a long one; empty for all that are too many."""
 
 
 @dataclass(slots=True)
@@ -55,12 +61,14 @@ class Repeats(logging.Filter):
         with self._lock:
             now_s = self._clock_s()
             over = self._take_due(now_s)
-            is_one_of_many = (kind, text) not in self._said and self._alike[kind] >= MAX_ALIKE
-            key = kind, "" if is_one_of_many else text
+            name = _name(text)
+            is_one_of_many = (kind, name) not in self._said and self._alike[kind] >= MAX_ALIKE
+            key = kind, "" if is_one_of_many else name
             if is_new := key not in self._said:
                 while len(self._said) >= MAX_KEPT:
                     over += self._take_first()
-                self._said[key] = _Said(record.name, record.levelno, text, now_s + WINDOW_S)
+                said = cut(text, MAX_TEXT)
+                self._said[key] = _Said(record.name, record.levelno, said, now_s + WINDOW_S)
                 self._alike[kind] += 1
             else:
                 self._said[key].more += 1
@@ -87,12 +95,12 @@ class Repeats(logging.Filter):
 
     def _take_first(self) -> list[logging.LogRecord]:
         """Forget the oldest; gives what is to be said of it, if it came again."""
-        kind, text = next(iter(self._said))
-        said = self._said.pop((kind, text))
+        kind, name = next(iter(self._said))
+        said = self._said.pop((kind, name))
         self._alike[kind] -= 1
         if not self._alike[kind]:
             del self._alike[kind]
-        return [_count(said, is_of_many=not text)] if said.more else []
+        return [_count(said, is_of_many=not name)] if said.more else []
 
 
 def message_of(record: logging.LogRecord) -> str:
@@ -103,12 +111,20 @@ def message_of(record: logging.LogRecord) -> str:
         return f"{record.msg} (its arguments do not fit)"
 
 
-def _read(record: logging.LogRecord) -> Key:
+def _read(record: logging.LogRecord) -> tuple[Kind, str]:
     message, exc = message_of(record), record.exc_info[1] if record.exc_info else None
+    said = _name(str(record.msg))
     if exc is None:
-        return (record.name, str(record.msg), ""), message
+        return (record.name, said, ""), message
     error = traceback.format_exception_only(exc)[-1].strip()
-    return (record.name, str(record.msg), type(exc).__name__), f"{message}: {error}"
+    return (record.name, said, type(exc).__name__), f"{message}: {error}"
+
+
+def _name(text: str) -> str:
+    """What stands for a text in memory: a thousand long ones would fill it."""
+    if len(text) <= MAX_TEXT:
+        return text
+    return sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
 def _count(said: _Said, *, is_of_many: bool) -> logging.LogRecord:

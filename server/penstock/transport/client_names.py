@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from penstock.core.foreign_text import show
+
 LOG: Final = logging.getLogger(__name__)
 
 REMEMBERED: Final = 1024
@@ -109,7 +111,8 @@ class NamedClients(grpc.aio.ServerInterceptor):
         """Only once for each certificate's names, so the log holds a line and not a flood."""
         found = names.include(self._name)
         if not found:
-            LOG.warning("refusing clients with %r: GRPC_CLIENT_TLS_SAN is %r", names, self._name)
+            shown = show(repr(names))
+            LOG.warning("refusing clients with %s: GRPC_CLIENT_TLS_SAN is %r", shown, self._name)
         return found
 
 

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 
 from penstock._proto import rls_pb2
 from penstock.core.decision import Decision, Status
+from penstock.core.foreign_text import show
 from penstock.core.limits import Unit
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
 from penstock.errors import InvalidRequestError
@@ -18,16 +19,15 @@ SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_na
 METHOD: Final = "ShouldRateLimit"
 
 CACHED_STATUSES: Final = 4
-"""Longer answers are rare, differ more, and would make the cache large."""
+CACHED_NAMES: Final = 256
+"""Longer answers are rare, differ more, and would make the cache large. Clients choose what is in
+the names of limits: with these bounds the cache has some 30 MB at most."""
 
 MAX_OBJECTS: Final = 1 + 2 * MAX_DESCRIPTORS + MAX_ENTRIES
 """Of a request in JSON: itself, its descriptors, an override for each, and their entries."""
 
 MAX_FIELDS: Final = 16
 """Of an object in JSON. The largest has four, each under either of two names."""
-
-MAX_COMPLAINT: Final = 300
-"""Characters of what is wrong with a JSON text: it may repeat what the client sent."""
 
 _OK: Final = rls_pb2.RateLimitResponse.OK
 _OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
@@ -78,7 +78,7 @@ def _decode_descriptor(number: int, message: Any) -> Descriptor:
 def encode_answer(answer: Answer) -> bytes:
     """Write a RateLimitResponse."""
     decision = answer.decision
-    encode = _encode_often if len(decision.statuses) <= CACHED_STATUSES else _encode_decision
+    encode = _encode_often if _is_short(decision) else _encode_decision
     encoded = encode(decision)
     if not answer.headers and answer.metadata is None:
         return encoded
@@ -89,6 +89,13 @@ def encode_answer(answer: Answer) -> bytes:
         extras.dynamic_metadata.update(answer.metadata)
     # Messages one after the other are one message, by the rules of protobuf.
     return encoded + extras.SerializeToString()
+
+
+def _is_short(decision: Decision) -> bool:
+    statuses = decision.statuses
+    if len(statuses) > CACHED_STATUSES:
+        return False
+    return sum([len(one.limit.name) for one in statuses if one.limit]) <= CACHED_NAMES
 
 
 def _encode_decision(decision: Decision) -> bytes:
@@ -143,7 +150,8 @@ def json_to_request(text: bytes) -> bytes:
             raise TypeError("it must be an object")
         ParseDict(fields, message)
     except (ParseError, ValueError, TypeError, OverflowError, RecursionError) as exc:
-        complaint = " ".join(str(exc).split())[:MAX_COMPLAINT]
+        # It may repeat what the client sent.
+        complaint = show(" ".join(str(exc).split()))
         raise InvalidRequestError(f"not a RateLimitRequest in JSON: {complaint}") from exc
     return message.SerializeToString()
 

@@ -176,7 +176,7 @@ class GrpcServer:
             await context.abort(grpc.StatusCode.UNKNOWN, str(exc))
         except StoreError as exc:
             LOG.warning("answering UNAVAILABLE: %s", exc)
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(exc))
+            await context.abort(grpc.StatusCode.UNAVAILABLE, exc.for_caller)
         except Exception:
             LOG.exception("answering INTERNAL: a fault of this server")
             await context.abort(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from penstock.core.foreign_text import show
 from penstock.transport.http_site import FAULT, Reply, respond
 
 LOG: Final = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what is no HTTP. aiohttp would repeat it, and log a traceback for each."""
         if status < 500:
-            LOG.debug("no HTTP from %s: %.200r", request.remote, message)
+            LOG.debug("no HTTP from %s: %s", request.remote, show(str(message)))
             response = respond(Reply(status, "this is not HTTP/1.1 as this server knows it\n"))
         else:
             LOG.error("answering %s: a fault of this server", status, exc_info=exc)

@@ -79,7 +79,7 @@ async def _answer(path: str, page: Page, body: bytes) -> Reply:
             return await page.answer(body)
     except StoreError as exc:
         LOG.warning("answering 503 on %s: %s", path, exc)
-        return Reply(503, f"{exc}\n")
+        return Reply(503, f"{exc.for_caller}\n")
     except TimeoutError:
         LOG.warning("answering 503 on %s: no answer in %s s", path, ANSWER_S)
         return Reply(503, f"no answer in {ANSWER_S} s\n")

@@ -2,9 +2,11 @@
 
 import logging
 from asyncio import CancelledError
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Final
 
+from penstock.core.request import Descriptor
 from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.service.decision_text import decision_text
 from penstock.service.limiter import Answer, Limiter, Prepared
@@ -19,6 +21,7 @@ CACHED: Final = 16_384
 
 CACHED_BYTES: Final = 1_024
 CACHED_DESCRIPTORS: Final = 8
+CACHED_ENTRIES: Final = 64
 """Longer requests are rare, and clients choose what is in them: at most some 100 MB are kept."""
 
 
@@ -108,11 +111,17 @@ class RateLimitService:
     def _prepare(self, data: bytes) -> Prepared:
         prepared = self._limiter.prepare(decode_request(data))
         small = len(data) <= CACHED_BYTES
-        if small and len(prepared.request.descriptors) <= CACHED_DESCRIPTORS:
+        if small and _is_small(prepared.request.descriptors):
             if len(self._prepared) >= CACHED:
                 del self._prepared[next(iter(self._prepared))]
             self._prepared[data] = prepared
         return prepared
+
+
+def _is_small(descriptors: Sequence[Descriptor]) -> bool:
+    """An empty entry is two bytes on the wire, and sixty in memory."""
+    entries = sum([len(descriptor.entries) for descriptor in descriptors])
+    return len(descriptors) <= CACHED_DESCRIPTORS and entries <= CACHED_ENTRIES
 
 
 def _encode(prepared: Prepared, answer: Answer) -> bytes:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from penstock.config.problems import RulesError
 from penstock.config.rules import RulesSource
+from penstock.core.foreign_text import escape
 
 
 def write(folder: Path, **texts: str) -> Path:
@@ -99,7 +100,7 @@ def test_a_path_that_cannot_be_read_says_why(tmp_path: Path, name: str, problem:
     path = tmp_path / name
     with pytest.raises(RulesError) as caught:
         RulesSource(path).load()
-    assert str(caught.value) == f"{path}: {problem}"
+    assert str(caught.value) == f"{escape(str(path))}: {problem}"
 
 
 def test_what_cannot_be_read_in_a_directory_is_an_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.decision import UNMATCHED, Decision, Status
+from penstock.core.foreign_text import is_plain
 from penstock.core.limits import Limit
 from penstock.core.request import Descriptor, Request
 from penstock.service.decision_text import MAX_DESCRIPTORS, MAX_ENTRIES, MAX_TEXT, decision_text
@@ -96,7 +97,7 @@ def test_long_requests_are_cut() -> None:
     count = 200
     request = Request(long, (many,) * count)
     text = decision_text(request, Decision(False, (UNMATCHED,) * count))
-    assert text.startswith(f"OK domain='{long[:MAX_TEXT]}…': ")
+    assert text.startswith(f"OK domain='{long[:MAX_TEXT]}… (5,000 characters)': ")
     assert text.endswith(f"; and {count - MAX_DESCRIPTORS} more")
     assert text.count(f", and {100 - MAX_ENTRIES} more] no limit") == MAX_DESCRIPTORS
     assert len(text) < 3 * MAX_TEXT * MAX_ENTRIES * MAX_DESCRIPTORS
@@ -120,4 +121,9 @@ def test_whatever_is_sent_is_one_line(text: str) -> None:
     request = Request(text, (Descriptor(((text, text),)),))
     limit = Limit.per(5, 60_000, name=text)
     line = decision_text(request, Decision(False, (Status(limit=limit),)))
-    assert line.isprintable()
+    assert is_plain(line)
+
+
+def test_no_value_ends_its_quotes() -> None:
+    """Or a client could tell of entries that it did not send."""
+    assert told(("user", "a', b='c\\")) == "OK domain='d': [user='a\\', b=\\'c\\\\'] no limit"

@@ -65,12 +65,13 @@ async def test_a_server_that_drains_is_neither_healthy_nor_ready() -> None:
     assert looks.started == 0
 
 
-async def test_health_does_not_depend_on_the_store() -> None:
+async def test_health_does_not_depend_on_the_store(caplog: pytest.LogCaptureFixture) -> None:
     """An outage must not restart servers; readiness may be told to depend on it."""
     looks = Looks()
     looks.error = StoreError("gone")
     health = looks.health()
-    assert await health.why_not_ready() == "the store can't be used: gone"
+    assert await health.why_not_ready() == looks.error.for_caller
+    assert "gone" in caplog.text
     assert health.is_healthy()
 
 

@@ -4,6 +4,7 @@ import pytest
 from penstock.telemetry.hits import (
     MAX_DETAILED,
     MAX_DETAILED_LENGTH,
+    MAX_PART,
     TEXTS,
     Hits,
     HitsFamily,
@@ -36,12 +37,31 @@ def test_what_clients_show_has_a_bound() -> None:
     assert sum(value.value for _, value in total(hits).statsd_series()) == 100_000
 
 
-def test_a_long_value_is_counted_for_its_rule() -> None:
+def test_a_long_value_is_cut() -> None:
     """A client could fill the memory with a thousand of them."""
     hits = RuleHits()
-    longest = "v" * (MAX_DETAILED_LENGTH - len("d"))
-    assert hits.of(("d", longest), RULE) is not hits.of(RULE, RULE)
-    assert hits.of(("d", longest + "v"), RULE) is hits.of(RULE, RULE)
+    path = ("d", f"user_{'v' * 1_000_000}")
+    assert hits.of(path, RULE) is hits.of(path, RULE) is not hits.of(RULE, RULE)
+    labels = {labels for labels, _ in total(hits).series()}
+    cut = f"user_{'v' * (MAX_PART - 5)}… (1,000,005 characters)"
+    assert labels == {("d", cut, ""), ("d", "user", "")}
+
+
+def test_many_values_that_are_long_together_are_counted_for_their_rule() -> None:
+    """Rules may have many levels."""
+    hits = RuleHits()
+    deep = ("d", *["v" * MAX_PART] * (MAX_DETAILED_LENGTH // MAX_PART))
+    assert hits.of(deep[:-1], RULE) is not hits.of(RULE, RULE)
+    assert hits.of(deep, RULE) is hits.of(RULE, RULE)
+
+
+def test_what_clients_show_is_escaped() -> None:
+    """A terminal may show the page."""
+    hits = RuleHits()
+    hits.of(("d", "user_\x1b[2J\u202e"), RULE)
+    assert [labels for labels, _ in total(hits).series()] == [("d", "user_\\x1b[2J\\u202e", "")]
+    ((name, _),) = total(hits).statsd_series()
+    assert name == "ratelimit.service.rate_limit.d.user_\\x1b[2J\\u202e.total_hits"
 
 
 def test_rules_have_a_bound_too() -> None:

@@ -84,10 +84,14 @@ async def test_enormous_hits_are_charged_as_far_as_debt_goes(running: Running) -
     assert check["statuses"][0]["duration_until_reset"] == "60s"
 
 
-async def test_a_failing_store_is_unavailable(running: Running) -> None:
+async def test_a_failing_store_is_unavailable(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
     """Never a decision: Envoy's failure_mode_deny has to decide."""
-    running.store.error = StoreError("the disk is gone")
-    assert await failure(running, request("bob")) == ("UNAVAILABLE", "the disk is gone")
+    running.store.error = StoreError("the disk is gone", kind="lost")
+    text = "the store did not answer (lost); the server's log has more"
+    assert await failure(running, request("bob")) == ("UNAVAILABLE", text)
+    assert "the disk is gone" in caplog.text
     running.store.error = None
     await running.call(request("bob"))
 
@@ -104,7 +108,8 @@ async def test_a_store_that_hangs_is_unavailable_before_the_deadline(running: Ru
     """The caller gets an answer in its time, and nobody else notices anything."""
     running.store.hold = True
     code, text = await failure(running, request("bob"), 1.0)
-    assert (code, text) == ("UNAVAILABLE", "the store did not answer before the caller's deadline")
+    late = "the store did not answer (deadline); the server's log has more"
+    assert (code, text) == ("UNAVAILABLE", late)
     running.store.hold = False
     await running.call(request("bob"))
 

@@ -146,11 +146,14 @@ async def test_a_page_that_fails_is_500_and_logged_once(
 
 
 @pytest.mark.parametrize("page", GET_PAGES)
-async def test_a_page_that_needs_a_store_which_fails_is_503(served: Serving, page: str) -> None:
-    """With the store's own words."""
+async def test_a_page_that_needs_a_store_which_fails_is_503(
+    served: Serving, page: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store's own words are for the log."""
     path, address = place(served, page)
-    served.shown.error = StoreError("the disk is gone")
-    assert await served.get(path, address) == (503, "the disk is gone\n")
+    served.shown.error = error = StoreError("the disk is gone", kind="lost")
+    assert await served.get(path, address) == (503, f"{error.for_caller}\n")
+    assert "the disk is gone" in caplog.text
 
 
 async def test_a_page_that_hangs_is_given_up(
@@ -282,9 +285,10 @@ async def test_headers_and_metadata_are_part_of_the_json() -> None:
 
 async def test_a_failing_store_is_503_and_no_decision(served: Serving) -> None:
     """The reference server says 400, which blames the client."""
-    served.store.error = StoreError("the disk is gone")
+    served.store.error = StoreError("the disk is gone", kind="lost")
     body = '{"domain": "d", "descriptors": [{"entries": [{"key": "five"}]}]}'
-    assert await served.post(body) == (503, "the disk is gone\n")
+    told = "the store did not answer (lost); the server's log has more\n"
+    assert await served.post(body) == (503, told)
     served.store.error = None
     assert (await served.decide())[0] == 200
 
@@ -296,7 +300,7 @@ async def test_a_store_that_hangs_is_503_in_time(
     monkeypatch.setattr(http, "ANSWER_S", 0.2)
     served.store.hold = True
     body = '{"domain": "d", "descriptors": [{"entries": [{"key": "five"}]}]}'
-    late = "the store did not answer before the caller's deadline\n"
+    late = "the store did not answer (deadline); the server's log has more\n"
     assert await served.post(body) == (503, late)
 
 

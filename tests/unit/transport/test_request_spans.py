@@ -136,13 +136,19 @@ async def test_a_denial_is_no_error(serving: Serving) -> None:
 async def test_a_request_that_fails_tells_what_its_client_was_told(
     serving: Serving, data: bytes, error: Exception | None, code: str, told: Attributes
 ) -> None:
-    """The code is the same; of a fault the client does not hear more, and the span does."""
+    """The code is the same; of faults, here and of the store, the span tells more."""
     serving.store.error = error
     grpc_code, text = await serving.failure(data)
     span = serving.span()
     expected = {**RPC, **told, "rpc.grpc.status_code": grpc_code, "penstock.code": code}
     assert span.attributes.items() >= expected.items()
-    assert span.error == (repr(error) if isinstance(error, ValueError) else text)
+    match error:
+        case ValueError():
+            assert span.error == repr(error)
+        case StoreError():
+            assert span.error == str(error)
+        case _:
+            assert span.error == text
 
 
 async def test_a_caller_that_is_gone_is_told_as_such(serving: Serving) -> None:

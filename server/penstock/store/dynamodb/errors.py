@@ -17,6 +17,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
+from penstock.core.foreign_text import show
 from penstock.errors import StoreError
 
 
@@ -69,6 +70,10 @@ HELP: Final = {
 }
 
 
+MAX_SAID: Final = 1_000
+"""Characters of what AWS says. A denied access takes 300, with all its names."""
+
+
 class Failure(NamedTuple):
     fault: Fault
     message: str
@@ -79,7 +84,8 @@ class DynamoError(StoreError):
     """AWS could not do it, and why."""
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message, transient=failure.fault is not Fault.PERMANENT)
+        transient = failure.fault is not Fault.PERMANENT
+        super().__init__(failure.message, transient=transient, kind=failure.fault.value)
         self.fault = failure.fault
 
 
@@ -90,17 +96,27 @@ def explain(exc: Exception) -> Failure:
     if isinstance(exc, TimeoutError):
         return Failure(Fault.UNKNOWN, "DynamoDB did not answer in time", {})
     if isinstance(exc, NoCredentialsError | PartialCredentialsError):
-        return Failure(Fault.PERMANENT, f"no AWS credentials: {exc}", {})
+        return Failure(Fault.PERMANENT, f"no AWS credentials: {_said(exc)}", {})
     if isinstance(exc, CredentialRetrievalError):
         # The service that hands them out may be back in a moment.
-        return Failure(Fault.UNREACHABLE, f"AWS credentials can't be had: {exc}", {})
+        return Failure(Fault.UNREACHABLE, f"AWS credentials can't be had: {_said(exc)}", {})
     if _never_sent(exc):
-        return Failure(Fault.UNREACHABLE, f"DynamoDB can't be reached: {exc}", {})
+        return Failure(Fault.UNREACHABLE, f"DynamoDB can't be reached: {_said(exc)}", {})
     if isinstance(exc, HTTPClientError | EndpointConnectionError):
-        return Failure(Fault.UNKNOWN, f"the connection to DynamoDB broke: {exc}", {})
+        return Failure(Fault.UNKNOWN, f"the connection to DynamoDB broke: {_said(exc)}", {})
     if isinstance(exc, BotoCoreError):
-        return Failure(Fault.PERMANENT, f"the AWS SDK gave up: {exc}", {})
-    return Failure(Fault.UNKNOWN, f"DynamoDB's answer can't be read: {exc!r}", {})
+        return Failure(Fault.PERMANENT, f"the AWS SDK gave up: {_said(exc)}", {})
+    return Failure(
+        Fault.UNKNOWN, f"DynamoDB's answer can't be read: {show(repr(exc), MAX_SAID)}", {}
+    )
+
+
+def _said(exc: Exception) -> str:
+    """What AWS or its SDK says, for the log.
+
+    Only its first line: below, a refused signature has what was signed, session token and all.
+    """
+    return show(str(exc).partition("\n")[0], MAX_SAID)
 
 
 def _never_sent(exc: Exception) -> bool:
@@ -119,8 +135,7 @@ def _explain_answer(exc: ClientError) -> Failure:
     fault = CODES.get(code, Fault.UNKNOWN if status >= 500 else Fault.PERMANENT)
     if fault is Fault.CANCELLED and (failure := _unmendable(response)):
         return failure
-    # Only its first line: below, a refused signature has what was signed, session token and all.
-    message = f"DynamoDB: {exc}".partition("\n")[0]
+    message = f"DynamoDB: {_said(exc)}"
     if code in HELP:
         message += f"; {HELP[code]}"
     return Failure(fault, message, response)
@@ -131,6 +146,6 @@ def _unmendable(cancelled: dict[str, Any]) -> Failure | None:
     for reason in cancelled.get("CancellationReasons", ()):
         fault = REASONS.get(reason["Code"], Fault.PERMANENT)
         if fault in {Fault.THROTTLED, Fault.PERMANENT}:
-            text = f"DynamoDB cancelled a transaction: {reason['Code']} {reason.get('Message', '')}"
-            return Failure(fault, text, {})
+            said = show(f"{reason['Code']} {reason.get('Message', '')}", MAX_SAID)
+            return Failure(fault, f"DynamoDB cancelled a transaction: {said}", {})
     return None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
+from penstock.core.foreign_text import show
 from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.engine import Conflict, Engine, Landed, Outcome, pauses
@@ -98,7 +99,8 @@ class Lane:
             LOG.exception("a fault of this server")
             for job in jobs:
                 if not job.answer.done():
-                    job.answer.set_exception(StoreError(f"deciding failed: {exc!r}"))
+                    text = f"deciding failed: {show(repr(exc))}"
+                    job.answer.set_exception(StoreError(text, kind="internal"))
         else:
             self._hints.keep(group.hints)
 
@@ -142,7 +144,8 @@ class Lane:
                 # What was not known of an item is no rival's work.
                 metrics.contention_retries.add(not known.isdisjoint(outcome.images))
                 group.lost(outcome.images)
-        raise StoreError(f"too many writers on one item: gave up after {ATTEMPTS} tries")
+        text = f"too many writers on one item: gave up after {ATTEMPTS} tries"
+        raise StoreError(text, kind=Fault.CONFLICT.value)
 
     def _fail(self, job: Job, exc: StoreError) -> None:
         """Fail a job of which nothing was written; one that must land gets another chance."""

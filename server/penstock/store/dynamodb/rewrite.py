@@ -50,7 +50,8 @@ async def rewrite(
         if image is None:
             return None
         write = next_write(image)
-    raise StoreError(f"too many writers on one item: gave up after {ATTEMPTS} tries")
+    text = f"too many writers on one item: gave up after {ATTEMPTS} tries"
+    raise StoreError(text, kind=Fault.CONFLICT.value)
 
 
 async def reset(engine: Engine, key: Key, limits: tuple[Limit, ...], now_ms: int) -> Image | None:

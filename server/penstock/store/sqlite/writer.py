@@ -221,10 +221,11 @@ def _describe(span: Span, group: Sequence[Job]) -> None:
 
 def _store_error(cause: Exception, done: str) -> StoreError:
     if isinstance(cause, FileGoneError):
-        error = StoreError(str(cause))
+        text = str(cause)
     elif isinstance(cause, sqlite3.Error | RuntimeError):
-        error = StoreError(f"the SQLite file could not be {done}: {cause}")
+        text = f"the SQLite file could not be {done}: {cause}"
     else:
-        error = StoreError(f"the group of callers failed: {cause!r}")
+        text = f"the group of callers failed: {cause!r}"
+    error = StoreError(text, kind=kind_of(cause))
     error.__cause__ = cause
     return error
