@@ -155,11 +155,11 @@ async def test_small_requests_with_many_entries_are_not_kept_ready(rules: Path) 
     async with serving("memory:", rules, Metrics()) as service:
         with Kept() as kept:
             for number in range(COUNT):
-                entries = ((f"{number}", ""), *[("", "")] * 490)
-                data = encode_request(Request("d", (Descriptor(entries),)))
-                # Even if an empty field were left out by who writes the message.
-                assert len(data) // 4 <= CACHED_BYTES
-                small = data.replace(b"\x0a\x04\x0a\x00\x12\x00", b"\x0a\x00")
+                # A descriptor with a key, and then 490 entries without anything in them.
+                entries = b"\x0a\x06\x0a\x04%04d" % number + b"\x0a\x00" * 490
+                small = b"\x0a\x01d\x12" + bytes([len(entries) % 128 + 128, len(entries) // 128])
+                small += entries
+                assert len(small) <= CACHED_BYTES
                 await service.should_rate_limit(small)
     assert kept.bytes < MOST_BYTES
 

@@ -12,11 +12,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from penstock.config.rates import format_rate
-from penstock.core.foreign_text import MAX_LINE, escape, escape_json, show
+from penstock.core.foreign_text import escape_json, show
 from penstock.core.limits import MILLI, Limit
 
 MAX_CELL: Final = 1_000
 """Characters of a cell. Every name fits; metadata may be longer, and JSON has all of it."""
+
+MAX_PRINTED: Final = 10_000
+"""Characters of a line."""
 
 _TAKES_NO_COLUMN: Final = {"Mn", "Me", "Cf"}
 """Kinds of characters: accents, joiners, marks of direction."""
@@ -49,7 +52,7 @@ def _width(text: str) -> int:
 
 
 def print_line(line: str) -> None:
-    print(escape(line))
+    print(show(line, MAX_PRINTED))
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -63,7 +66,7 @@ def print_json(value: Any) -> None:
 
 def print_note(text: str) -> None:
     """What is no part of an answer: `… | wc -l` counts answers."""
-    print(show(text, MAX_LINE), file=sys.stderr)
+    print(show(text, MAX_PRINTED), file=sys.stderr)
 
 
 def format_limits(limits: Sequence[Limit]) -> str:
