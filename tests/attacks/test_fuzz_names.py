@@ -38,8 +38,8 @@ ODD = st.sampled_from(
         "-", "--help", "a=b,c=d", "'", '"', "\\", "\\n", "{a}", "*", "~", "null", "1", "yes", "<<",
         "a: b", "- a", "&a", "!!int 1", "#", "\n", "\x00", "\x1b[2J", "\x85", "\x9b", "\u2028",
         "\u202e", "\ud800", "\udcff", "\ufeff", "\ufffe", "\U0010ffff", "\u00a0", "\u3000",
-        "👩‍👩‍👧", "می‌خواهم", "\u200fעברית", "e\u0301", "é", "ﬁ", "İ", "ß", "😀" * 256, "😀" * 257, "é" * 256,
-        "x" * 100_000,
+        "👩‍👩‍👧", "می‌خواهم", "\u200fعربي\u200e", "e\u0301", "é", "ﬁ",
+        "İ", "ß", "😀" * 256, "😀" * 257, "é" * 256, "x" * 3_000,
     ]
 )  # fmt: skip
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)
@@ -76,7 +76,7 @@ def settings_for(examples: int) -> settings:
     return settings(deadline=None, max_examples=examples, suppress_health_check=ignored)
 
 
-@settings_for(60)
+@settings_for(30)
 @given(name=NAMES)
 def test_an_entity_that_is_created_can_be_read_back(run: Run, name: str) -> None:
     """With its limits, its record and its bucket; one that is refused leaves nothing."""
@@ -103,7 +103,7 @@ def test_an_entity_that_is_created_can_be_read_back(run: Run, name: str) -> None
     assert run("entity", "show", "--", name)[0] == 1
 
 
-@settings_for(60)
+@settings_for(30)
 @given(entity=NAMES, resource=NAMES)
 def test_no_name_of_a_bucket_is_a_fault(run: Run, entity: str, resource: str) -> None:
     """Those of rules are not checked as those of entities are."""
@@ -125,7 +125,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.address
 
 
-@settings_for(60)
+@settings_for(30)
 @given(name=NAMES)
 def test_no_descriptor_is_a_fault_of_check(run: Run, address: str, name: str) -> None:
     """It is asked for, or refused for a reason."""
@@ -164,7 +164,7 @@ async def ask_and_read_back(store: Store, service: RateLimitService, name: str) 
     return key
 
 
-@settings_for(60)
+@settings_for(30)
 @given(names=st.lists(WIRE_NAMES, min_size=1, max_size=4, unique=True))
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_what_a_request_names_can_be_read_back(run: Run, kind: str, names: list[str]) -> None:

@@ -5,11 +5,13 @@ import json
 import os
 import sqlite3
 import subprocess
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from penstock.cli import main
+from penstock.cli.tables import table_lines
 from penstock.config.flags import DECLARED
 from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.foreign_text import is_plain
@@ -195,6 +197,33 @@ def test_a_bucket_of_a_rule_can_be_named_whatever_its_descriptor_holds(run: Run)
     assert key.entity == f"user={RULES_KEY}"
     code, out, _ = run("bucket", "show", key.entity, key.resource)
     assert (code, out.splitlines()[0]) == (0, f"user={RULES_KEY} on $domain:d")
+
+
+@pytest.mark.parametrize("entity", ["\udcff", "user=\x1b[2J", "user=\u202e"])
+def test_no_bucket_of_a_rule_has_such_a_name(run: Run, entity: str) -> None:
+    """So it is refused before a store is asked, which might not know what to make of it."""
+    for arguments in ((entity, "$domain:d"), ("a=b", f"$domain:{entity}")):
+        for action in ("show", "reset"):
+            code, _, err = run("bucket", action, *arguments)
+            assert (code, "has characters that can't be printed" in err) == (2, True)
+
+
+def test_columns_stand_below_each_other_whatever_is_in_them() -> None:
+    """What is escaped is measured as it is shown, and what is cut as it is cut."""
+    names = ("a", HOSTILE, "x" * 5_000, "👩‍👩‍👧", "می‌خواهم", "東京")
+    lines = table_lines(("NAME", "PARENT"), [(name, "|") for name in names])
+    ends = {columns_of(line) for line in lines[1:]}
+    assert len(ends) == 1
+    assert max(map(len, lines)) < 1_100
+
+
+def columns_of(line: str) -> int:
+    """Columns, counted in another way than the code has."""
+    columns = 0
+    for char in line:
+        if unicodedata.category(char) not in {"Mn", "Me", "Cf"}:
+            columns += 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+    return columns
 
 
 def test_a_terminal_without_the_letters_gets_them_escaped(tmp_path: Path) -> None:

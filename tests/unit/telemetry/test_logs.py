@@ -1,4 +1,4 @@
-"""Lines of the log: JSON by the reference server's names, and no secrets of libraries."""
+"""Lines of the log: text, JSON by the reference server's names, and no secrets of libraries."""
 
 import json
 import logging
@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.telemetry.logs import JsonFormatter, set_up
+from penstock.core.foreign_text import is_plain
+from penstock.telemetry.logs import MAX_FIELD, JsonFormatter, TextFormatter, set_up
 
 NOON = datetime(2026, 11, 16, 12, 0, 0, 250_000, UTC)
 
@@ -104,3 +105,52 @@ def test_a_warning_of_python_is_a_line_too(capsys: pytest.CaptureFixture[str]) -
     (said,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert said["level"] == "warning"
     assert "old ways" in said["@message"]
+
+
+def text_lines(made: logging.LogRecord) -> list[str]:
+    return TextFormatter().format(made).split("\n")
+
+
+def test_a_line_of_text_has_the_time_and_the_level() -> None:
+    """As Python writes them."""
+    (said,) = text_lines(record("%s of %d", "one", 2))
+    when = logging.Formatter().formatTime(record(""))
+    assert said == f"{when} WARNING one of 2"
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_no_text_begins_a_line_of_the_log(text: str) -> None:
+    """Whoever forgot to escape it: its lines are indented, and a terminal does not act on them."""
+    first, *others = text_lines(record("%s", f"a{text}"))
+    assert " WARNING a" in first
+    assert all(other.startswith("    ") for other in others)
+    assert all(map(is_plain, [first, *others]))
+
+
+def test_errors_of_many_lines_can_be_read() -> None:
+    """Those of rules files, and tracebacks."""
+    try:
+        raise ValueError("what\nnow")
+    except ValueError:
+        lines = text_lines(record("bad:\na.yaml:1: x\na.yaml:2: y", exc_info=sys.exc_info()))
+    assert lines[0].endswith(" WARNING bad:")
+    assert lines[1:4] == [
+        "    a.yaml:1: x", "    a.yaml:2: y", "    Traceback (most recent call last):",
+    ]  # fmt: skip
+    assert lines[-2:] == ["    ValueError: what", "    now"]
+
+
+def test_a_message_without_end_is_cut() -> None:
+    """In both forms, with its traceback."""
+    try:
+        raise ValueError("y" * 1_000_000)
+    except ValueError:
+        made = record("x" * 1_000_000, exc_info=sys.exc_info())
+    assert len(TextFormatter().format(made)) < 10_000
+    assert len(json.dumps(line(made))) < 3 * MAX_FIELD
+
+
+def test_arguments_that_do_not_fit_are_a_line_of_text_too() -> None:
+    """Python would print a traceback of its own, with the arguments as they are."""
+    (said,) = text_lines(record("%d left", "\x1b[2J"))
+    assert said.endswith("%d left (its arguments do not fit)")

@@ -228,3 +228,18 @@ def test_long_attributes_are_cut(tracing: Traced) -> None:
         span.note("texts", ["y" * 100_000])
     (served,) = tracing.spans()
     assert served.attributes == {"text": "x" * 1_024, "texts": ["y" * 1_024]}
+
+
+def test_what_a_span_tells_is_escaped(tracing: Traced) -> None:
+    """Clients choose some of it, and AWS some."""
+    hostile, shown = "\x1b[2J\u202e\n", r"\x1b[2J\u202e\n"
+    with tracing.tracer.request("serve", dict[str, str]().items) as span:
+        span.note("text", hostile)
+        span.note("texts", [hostile])
+        span.note("count", 3)
+        span.fail(hostile + "x" * 100_000)
+    (served,) = tracing.spans()
+    assert served.attributes == {"text": shown, "texts": [shown], "count": 3}
+    assert served.error is not None
+    assert served.error.startswith(shown)
+    assert len(served.error) < 2_000

@@ -20,7 +20,16 @@ from botocore.exceptions import (
     SSLError,
     UnknownServiceError,
 )
-from penstock.store.dynamodb.errors import CODES, HELP, DynamoError, Failure, Fault, explain
+from penstock.core.foreign_text import is_plain
+from penstock.store.dynamodb.errors import (
+    CODES,
+    HELP,
+    MAX_SAID,
+    DynamoError,
+    Failure,
+    Fault,
+    explain,
+)
 
 URL = "http://dynamodb"
 PEER = ConnectionKey(
@@ -191,3 +200,25 @@ def test_messages_without_an_answer_name_their_cause() -> None:
     assert "no AWS credentials" in explain(NoCredentialsError()).message
     assert "in time" in explain(TimeoutError()).message
     assert "KeyError('Attributes')" in explain(KeyError("Attributes")).message
+
+
+def test_what_aws_says_is_shown_escaped_and_cut() -> None:
+    """A proxy may stand in its place, and say anything."""
+    hostile = "\x1b[2J\u202e" + "x" * 100_000
+    codes = [{"Code": hostile, "Message": hostile}]
+    for exc in (
+        answered(hostile),
+        answered("TransactionCanceledException", CancellationReasons=codes),
+        EndpointConnectionError(endpoint_url="http://x", error=hostile),
+        HTTPClientError(error=hostile),
+        ValueError(hostile),
+    ):
+        message = explain(exc).message
+        assert is_plain(message)
+        assert len(message) < 2 * MAX_SAID
+
+
+def test_a_caller_is_told_the_kind_alone() -> None:
+    """In the word that the metric has for it."""
+    error = DynamoError(explain(answered("AccessDeniedException")))
+    assert error.for_caller == "the store did not answer (permanent); the server's log has more"
