@@ -175,6 +175,8 @@ class _Server:
     def _keep_parts(self, repeats: Repeats) -> None:
         sender, metrics = self._sender, self._metrics
         self._parts.keep(self._grpc)
+        for port in self._http.ports:
+            self._parts.keep(port)
         works = [
             Work("the measure of the event loop", lambda: measure_lag(metrics)),
             Work("the count of repeated messages", lambda: _tell_repeats(repeats)),

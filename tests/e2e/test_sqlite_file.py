@@ -47,7 +47,8 @@ def test_a_file_that_can_not_be_written_makes_a_server_unready(tmp_path: Path, r
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
         reason = wait_until_unready(server)
-        assert reason.startswith("the store can't be used: the SQLite file could not be written: ")
+        assert reason.startswith("the store did not answer (sqlite_")
+        assert "not ready, the store can't be used: the SQLite file could not be" in server.log()
         assert get(server.http, "/healthcheck").status == 200
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
         wait_until_ready(server)
@@ -66,7 +67,7 @@ def test_a_deleted_file_makes_a_server_unready_and_its_answers_errors(
         server.wait_for_log("the SQLite file was deleted; nothing is served from it")
         assert decide(server.http, "example", ("user", "bob")).status == 503
         reason = wait_until_unready(server)
-        assert reason == "the store can't be used: the SQLite file was deleted\n"
+        assert reason == "the store did not answer (file_deleted); the server's log has more\n"
         assert get(server.http, "/healthcheck").status == 200
         assert not file.exists()
         (tmp_path / "away.db").rename(file)

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,6 +97,11 @@ class HttpServer:
             accepting = Accepting(listening, Connections(site.handle), port.max_connections)
             self._running.append(accepting)
         return tuple(address for _, address in opened)
+
+    @property
+    def ports(self) -> Sequence[Accepting]:
+        """The ports that are listened on, each a part that may end by itself."""
+        return self._running
 
     async def stop(self) -> None:
         """Take no more requests, and give those under way a moment to finish."""

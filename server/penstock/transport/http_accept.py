@@ -9,6 +9,7 @@ import logging
 import socket
 from typing import Final
 
+from penstock.transport.address import write_address
 from penstock.transport.http_connection import Connections
 
 LOG: Final = logging.getLogger(__name__)
@@ -21,12 +22,28 @@ PAUSE_S: Final = 1.0
 
 
 class Accepting:
+    """A part of the server: see `wait` for its end."""
+
     def __init__(self, listening: socket.socket, connections: Connections, most: int) -> None:
+        host, port = listening.getsockname()[:2]
+        self.name = f"the HTTP port {write_address(host, port)}"
         self._listening = listening
         self._connections = connections
         self._most = most
         listening.setblocking(False)
         self._task = asyncio.create_task(self._run())
+
+    async def start(self) -> None:
+        """Accept again, after that has ended by itself. OSError if nothing is left to listen on."""
+        if self._listening.fileno() < 0:
+            raise OSError("its socket was closed")
+        self._task = asyncio.create_task(self._run())
+
+    async def wait(self) -> None:
+        """Return, or raise what it was, when no connections are accepted any more."""
+        await asyncio.wait({self._task})
+        if not self._task.cancelled() and (fault := self._task.exception()):
+            raise fault
 
     async def stop(self) -> None:
         """Take no more connections, and give answers under way a moment to finish."""
@@ -51,12 +68,12 @@ class Accepting:
             except OSError as exc:
                 await self._wait_for_files(exc)
                 continue
-            self._make_room()
             try:
+                self._make_room()
                 # One by one, so that the number of connections is always known.
                 await loop.connect_accepted_socket(self._connections, accepted)
             except Exception:
-                LOG.exception("a connection failed on %s: a fault of this server", self._place())
+                LOG.exception("a connection failed on %s: a fault of this server", self.name)
                 accepted.close()
 
     async def _wait_for_client(self) -> None:
@@ -74,7 +91,7 @@ class Accepting:
             LOG.warning(
                 "%d connections on %s, which is the most: the one that was idle longest is ended",
                 self._most,
-                self._place(),
+                self.name,
             )
             self._connections.end_longest_idle()
 
@@ -83,12 +100,8 @@ class Accepting:
         LOG.warning(
             "no connection can be accepted on %s: %s; see what holds files open, "
             "or let the process open more (ulimit -n)",
-            self._place(),
+            self.name,
             exc.strerror,
         )
         # What is ended here is closed in the next turn of the loop.
         await asyncio.sleep(0 if self._connections.end_longest_idle() else PAUSE_S)
-
-    def _place(self) -> str:
-        host, port = self._listening.getsockname()[:2]
-        return f"{host} port {port}"

@@ -13,7 +13,7 @@ import pytest
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import StoreError
-from penstock.store.sqlite import SqliteStore, schema
+from penstock.store.sqlite import SqliteStore, schema, writer
 from penstock.store.sqlite.writer import Pace
 
 from tests.support.processes import wait_for
@@ -266,3 +266,18 @@ async def test_the_table_is_strict_and_small_steps_clean_it(tmp_path: Path) -> N
     db.close()
     await store.close()
     wait_for(lambda: not (tmp_path / "s.db-wal").exists(), "the log to be folded into the file")
+
+
+async def test_a_fault_of_our_own_ends_no_more_than_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Callers of that group get an error, the log has the fault, and the next are served."""
+    store = SqliteStore(tmp_path / "s.db")
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_describe", lambda *_: 1 / 0)
+        with pytest.raises(StoreError, match="committing failed: ZeroDivisionError"):
+            await asyncio.wait_for(store.take([take()], NOW), timeout=20)
+    assert "committing to the SQLite file failed: a fault of this server" in caplog.text
+    await asyncio.wait_for(store.take([take()], NOW), timeout=20)
+    await store.close()
+    assert consumed_in(tmp_path / "s.db") == 1

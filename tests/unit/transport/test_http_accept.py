@@ -66,7 +66,7 @@ async def test_a_new_connection_takes_the_place_of_the_longest_idle(
         if sent != HEALTH[:20]:
             assert [await ask(client) for client in clients[3 * MOST + 1 :]] == [True] * (MOST - 1)
         await close(clients)
-    assert "5 connections on 127.0.0.1 port " in caplog.text
+    assert "5 connections on the HTTP port 127.0.0.1:" in caplog.text
     assert "the one that was idle longest is ended" in caplog.text
 
 
@@ -164,7 +164,7 @@ async def test_without_files_to_open_the_longest_idle_makes_room(
             assert await ask(probe)
         assert await is_ended(idle)
         await close([idle, probe])
-    assert "no connection can be accepted on 127.0.0.1 port " in caplog.text
+    assert "no connection can be accepted on the HTTP port 127.0.0.1:" in caplog.text
     assert "Too many open files; see what holds files open" in caplog.text
 
 
@@ -205,3 +205,38 @@ async def test_a_fault_while_accepting_is_logged_and_not_the_end(
         await close([first])
     (record,) = caplog.records
     assert record.exc_info is not None
+
+
+async def test_a_port_that_stopped_to_accept_is_started_again() -> None:
+    """A fault ends it, which is seen; afterwards clients are served as before."""
+    async with serving() as served:
+        port, faults = served.server.ports[0], iter([KeyError("fault")])
+        wait_for_client = port._wait_for_client  # noqa: SLF001 - where a fault can be planted
+
+        async def fail_once() -> None:
+            for fault in faults:
+                raise fault
+            await wait_for_client()
+
+        port._wait_for_client = fail_once  # type: ignore[method-assign]  # noqa: SLF001
+        # The task may wait for a client already.
+        _, connected = await served.connect()
+        async with asyncio.timeout(20):
+            with pytest.raises(KeyError, match="fault"):
+                await port.wait()
+        await port.start()
+        assert status(await served.send(HEALTH + LAST)) == 200
+        connected.close()
+
+
+async def test_a_port_without_its_socket_cannot_be_started_again() -> None:
+    """Then the server has to end: nobody could ask whether it is well."""
+
+    async def answer(_: web.BaseRequest) -> web.Response:
+        return web.Response()
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = http_accept.Accepting(listening, Connections(answer), 10)
+    await port.stop()
+    with pytest.raises(OSError, match="its socket was closed"):
+        await port.start()

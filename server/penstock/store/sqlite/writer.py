@@ -69,6 +69,8 @@ class GroupWriter:
         self._waiting: list[Job] = []
         self._owed = OwedJobs(self._metrics.not_landed, timer_s, pace.lands_within_s)
         self._committing: asyncio.Task[None] | None = None
+        self._group: list[Job] = []
+        """Those who wait for the commit that is under way."""
         self._retrying: asyncio.TimerHandle | None = None
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
@@ -134,6 +136,20 @@ class GroupWriter:
 
     def _start(self) -> None:
         self._committing = asyncio.get_running_loop().create_task(self._commit_groups())
+        self._committing.add_done_callback(self._go_on)
+
+    def _go_on(self, committing: "asyncio.Task[None]") -> None:
+        """Go on after a fault of our own: without a committer every caller would wait in vain."""
+        if committing.cancelled() or (fault := committing.exception()) is None:
+            return
+        LOG.error("committing to the SQLite file failed: a fault of this server", exc_info=fault)
+        error = StoreError(f"committing failed: {fault!r}", kind="internal")
+        for job in self._group:
+            if not job.answer.done():
+                job.answer.set_exception(error)
+        self._committing, self._group = None, []
+        if self._waiting:
+            self._start()
 
     def _retry(self) -> None:
         """Try again what is owed, with those who wait by now."""
@@ -151,7 +167,7 @@ class GroupWriter:
             retried = self._owed.next()
             fresh = [job for job in self._waiting if job.is_wanted]
             self._waiting = []
-            group = retried + fresh
+            self._group = group = retried + fresh
             if not group:
                 continue
             start = time.perf_counter()
