@@ -1,9 +1,11 @@
 """What all tests share: no way to a real AWS account, and one DynamoDB Local for those that ask."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from penstock.telemetry.repeats import Repeats
 
 from tests.support.dynamodb import forget_aws_account, run_dynamodb
 
@@ -36,6 +38,19 @@ def _aws_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         forget_aws_account(patch)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_log_of_another_test() -> Iterator[None]:
+    """Take away what `penstock serve` sets up in this process: it would hear later tests, too."""
+    yield
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if any(isinstance(one, Repeats) for one in handler.filters):
+            root.removeHandler(handler)
+            logging.captureWarnings(capture=False)
+            logging.getLogger("penstock").setLevel(logging.NOTSET)
+            logging.getLogger("grpc").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

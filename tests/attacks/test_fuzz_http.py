@@ -232,7 +232,7 @@ EXTREMES = {
     "UTF-16": DECISION.decode().encode("utf-16"),
     "a byte order mark": b"\xef\xbb\xbf" + DECISION,
     "nested any": b'{"@type":"type.googleapis.com/google.protobuf.Any","value":{}}',
-    "too long": b" " * 70_000 + DECISION,
+    "too long": b" " * 262_144 + DECISION,
 }
 
 

@@ -101,18 +101,14 @@ async def test_every_one_of_many_calls_at_once_is_seen_and_counted(tmp_path: Pat
     """None is cancelled on the way in, and what is not admitted gets the configured answer."""
     flags = ("--max-calls", "16", "--on-unavailable", "deny")
     with penstock(tmp_path, *flags, rules=RULES) as server:
-        channels = [grpc.aio.insecure_channel(server.address, options=ALONE) for _ in range(16)]
-        methods: list[grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]]
-        methods = [channel.unary_unary(PATH) for channel in channels]
+        async with grpc.aio.insecure_channel(server.address, options=ALONE) as channel:
+            method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PATH)
 
-        async def code(number: int) -> str:
-            method = methods[number % len(methods)]
-            answer = await method(ask(str(number)), timeout=100)
-            return str(decode_response(answer)["overall_code"])
+            async def code(number: int) -> str:
+                answer = await method(ask(str(number)), timeout=100)
+                return str(decode_response(answer)["overall_code"])
 
-        outcomes = Counter(await asyncio.gather(*map(code, range(CALLS))))
-        for channel in channels:
-            await channel.close()
+            outcomes = Counter(await asyncio.gather(*map(code, range(CALLS))))
         page = read_text(get(server.http, "/metrics").text)
         assert outcomes["OVER_LIMIT"] == page[OVERLOAD]
         assert outcomes["OK"] == page[sample("penstock_decisions_total", domain="d", code="ok")]

@@ -24,12 +24,12 @@ from tests.support.web import get
 from tests.unit.transport.conftest import NOW, Running, rules
 
 ASK = encode_request(Request("d", (Descriptor((("many", "bob"),)),)))
-CONNECTIONS, STREAMS = 20, 1_000
+CONNECTIONS, STREAMS = 2, 15_000
 MEMORY = sample("process_resident_memory_bytes")
 
 
 def open_streams(port: int, path: bytes) -> socket.socket:
-    """As many as a connection may have, each with headers and no message."""
+    """Far more than a connection may have, each with headers and no message."""
     connection = connect(port)
     head = call_headers(path)
     for first in range(0, STREAMS, 100):
@@ -48,7 +48,7 @@ def memory_mb(server: Penstock) -> float:
 async def test_unfinished_calls_take_little_memory_and_no_one_s_place(
     tmp_path: Path, path: str
 ) -> None:
-    """A thousand on each of twenty connections, 340 MB without bounds. Each method is a way in."""
+    """15,000 on each of two connections, 500 MB without bounds. Each method is a way in."""
     with penstock(tmp_path, rules=RULES, store="memory:") as server:
         assert (await call(server.address, ASK)).overall_code == 1
         before_mb = memory_mb(server)
@@ -58,7 +58,7 @@ async def test_unfinished_calls_take_little_memory_and_no_one_s_place(
             answers = [await call(server.address, ASK) for _ in range(20)]
             assert [answer.overall_code for answer in answers] == [1] * 20
             assert get(server.http, "/healthcheck").status == 200
-            assert memory_mb(server) - before_mb < 100
+            assert memory_mb(server) - before_mb < 150
         assert (await call(server.address, ASK)).overall_code == 1
 
 

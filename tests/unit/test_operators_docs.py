@@ -223,7 +223,7 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
         "gRPC: a connection without calls": f"{grpc.idle_ms // 60_000} min",
         "gRPC: a client from which nothing comes": f"a PING after {grpc.ping_after_ms // 1000} s, "
         f"which has {grpc.pong_within_ms // 1000} s to be answered",
-        "gRPC: calls of one connection at a time": f"{MAX_STREAMS}",
+        "gRPC: calls of one connection at a time": f"{MAX_STREAMS:,}",
         "gRPC: calls that wait for their message": f"{open_calls.MAX_WAITING}, "
         f"for {open_calls.MESSAGE_S:g} s",
         "gRPC: streams of health watchers and reflection": f"{open_calls.MAX_STREAMS:,}",

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 MAX_MS: Final = 2**31 - 1
 """What gRPC takes for a time: 24 days, which it reads as never."""
 
-MAX_STREAMS: Final = 128
-"""Calls of one connection at a time, which may hold 18 KB each before Python sees them. Envoy opens
-another connection when it needs more; other clients wait for a call to end."""
+MAX_STREAMS: Final = 2_048
+"""Calls of one connection at a time, which may hold 18 KB each before Python sees them. Above that
+clients wait for a call to end, or open another connection. Not fewer: until a client has read our
+SETTINGS it may send any number, and gRPC refuses those above without a word to this server."""
 
-MAX_PENDING: Final = 8_192
-"""Calls that arrived and that Python has not seen yet, which hold 150 MB at most. gRPC's own 1,000
+MAX_PENDING: Final = 16_384
+"""Calls that arrived and that Python has not seen yet, which hold 300 MB at most. gRPC's own 1,000
 are soon reached while the event loop is busy, and gRPC cancels what is above without a word to this
 server."""
 
