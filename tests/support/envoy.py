@@ -32,8 +32,8 @@ class Response:
 class EnvoyConfig:
     """The example configuration as a tree, by the parts that tests look at or change."""
 
-    def __init__(self, *penstock_ports: int) -> None:
-        self.tree: Node = yaml.safe_load(CONFIG_FILE.read_text())
+    def __init__(self, *penstock_ports: int, file: Path = CONFIG_FILE) -> None:
+        self.tree: Node = yaml.safe_load(file.read_text())
         endpoints = [_at(_socket(port)) for port in penstock_ports]
         self.cluster("ratelimit")["load_assignment"]["endpoints"] = [{"lb_endpoints": endpoints}]
         # A test machine that is busy for a moment is not what the tests are about.
@@ -60,6 +60,12 @@ class EnvoyConfig:
     def limit_by(self, *rate_limits: Node) -> None:
         """Make descriptors so, instead of from the example's header."""
         self.routes[0]["route"]["rate_limits"] = list(rate_limits)
+
+    def answer_with(self, body: str) -> None:
+        """Let the service behind Envoy answer so."""
+        manager = self.listener("app")["filter_chains"][0]["filters"][0]["typed_config"]
+        route = manager["route_config"]["virtual_hosts"][0]["routes"][0]
+        route["direct_response"]["body"] = {"inline_string": body}
 
     def cluster(self, name: str) -> Node:
         return _named(self.tree["static_resources"]["clusters"], name)
