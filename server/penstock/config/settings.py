@@ -42,65 +42,82 @@ def _setting(env: str, kind: Kind, default: Any, doc: str) -> Any:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     config: str = _setting(
-        "PENSTOCK_CONFIG", TEXT, "", "rules file, or directory of them (default: from RUNTIME_*)"
+        "PENSTOCK_CONFIG",
+        TEXT,
+        "",
+        "rules file, or directory of rules files (default: from RUNTIME_*)",
     )
     store: str = _setting(
         "PENSTOCK_STORE", TEXT, "sqlite:///penstock.db", "where buckets are kept: a store URL"
     )
     grpc_host: str = _setting(
-        "GRPC_HOST", TEXT, ANY_IPV4, "address to listen on; `::` is all of IPv4 and IPv6"
+        "GRPC_HOST", TEXT, ANY_IPV4, "address to listen on; `::` means all IPv4 and IPv6 addresses"
     )
     grpc_port: int = _setting("GRPC_PORT", PORT, 8081, "port to listen on; 0 picks a free one")
     grpc_uds: str = _setting(
-        "GRPC_UDS", TEXT, "", "unix socket to listen on, instead of host and port"
+        "GRPC_UDS", TEXT, "", "unix socket to listen on, instead of an address and a port"
     )
     grpc_max_connection_age: int = _setting(
         "GRPC_MAX_CONNECTION_AGE",
         DURATION,
         86_400_000,
-        "when clients are asked to connect anew; 0: never",
+        "age of a connection at which the client is asked to reconnect; 0: never",
     )
     grpc_max_connection_age_grace: int = _setting(
-        "GRPC_MAX_CONNECTION_AGE_GRACE", DURATION, 3_600_000, "how long calls may outlive that"
+        "GRPC_MAX_CONNECTION_AGE_GRACE",
+        DURATION,
+        3_600_000,
+        "how long calls may go on after that age",
     )
     grpc_server_use_tls: bool = _setting(
-        "GRPC_SERVER_USE_TLS", BOOL, False, "serve gRPC over TLS; needs a certificate and its key"
+        "GRPC_SERVER_USE_TLS",
+        BOOL,
+        False,
+        "serve gRPC over TLS; needs a certificate and a private key",
     )
     grpc_server_tls_cert: str = _setting(
-        "GRPC_SERVER_TLS_CERT", TEXT, "", "certificate chain, a PEM file, followed while it changes"
+        "GRPC_SERVER_TLS_CERT",
+        TEXT,
+        "",
+        "PEM file with the certificate chain; a new file is used without a restart",
     )
     grpc_server_tls_key: str = _setting(
-        "GRPC_SERVER_TLS_KEY", TEXT, "", "its private key, a PEM file, followed too"
+        "GRPC_SERVER_TLS_KEY",
+        TEXT,
+        "",
+        "PEM file with the private key; a new file is used without a restart",
     )
     grpc_client_tls_cacert: str = _setting(
         "GRPC_CLIENT_TLS_CACERT",
         TEXT,
         "",
-        "CAs that clients must have a certificate of, a PEM file, followed too",
+        "PEM file with CAs; clients must have a certificate from one of these CAs; "
+        "a new file is used without a restart",
     )
     grpc_client_tls_san: str = _setting(
         "GRPC_CLIENT_TLS_SAN",
         TEXT,
         "",
-        "name that clients' certificates must have, too: a DNS name, an IP address or a URI",
+        "name that a client's certificate must have: a DNS name, an IP address or a URI",
     )
     grpc_max_connections: int = _setting(
         "PENSTOCK_GRPC_MAX_CONNECTIONS",
         COUNT,
         0,
-        "gRPC connections at a time; 0: as many as open files allow, at most 10,000",
+        "most gRPC connections at a time; 0: as many as open files allow, at most 10,000",
     )
     max_request_bytes: int = _setting(
         "PENSTOCK_MAX_REQUEST_BYTES",
         REQUEST_BYTES,
         DEFAULT_MAX_BYTES,
-        "most bytes of a request, over gRPC (also decompressed) and on /json",
+        "largest request in bytes, over gRPC (before and after decompression) and on /json",
     )
     max_calls: int = _setting(
         "PENSTOCK_MAX_CALLS",
         CALLS,
         512,
-        "calls decided at once; more are answered at once as --on-unavailable says",
+        "most calls that are decided at the same time; further calls get the answer of "
+        "--on-unavailable at once",
     )
     host: str = _setting("HOST", TEXT, ANY_IPV4, "address of the HTTP port")
     port: int = _setting(
@@ -110,8 +127,8 @@ class Settings:
         "PENSTOCK_HTTP_DECISIONS",
         DECISIONS,
         "auto",
-        "whether /json decides; auto: unless GRPC_CLIENT_TLS_CACERT asks gRPC clients "
-        "for certificates, which HTTP does not",
+        "whether /json answers requests; auto: yes, unless GRPC_CLIENT_TLS_CACERT is set, "
+        "because HTTP clients show no certificates",
     )
     debug_host: str = _setting("DEBUG_HOST", TEXT, ANY_IPV4, "address of the debug port")
     debug_port: int = _setting(
@@ -121,106 +138,133 @@ class Settings:
         "PENSTOCK_READY_NEEDS_STORE",
         BOOL,
         False,
-        "let /ready fail while the store can't be read, or the SQLite file can't be written",
+        "/ready fails while the store can't be read, or the SQLite file can't be written",
     )
     healthy_with_at_least_one_config_loaded: bool = _setting(
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
         BOOL,
         True,
-        "be unhealthy until rules are loaded",
+        "health checks fail until rules are loaded",
     )
     drain_timeout: int = _setting(
-        "PENSTOCK_DRAIN_TIMEOUT", DURATION, 20_000, "on SIGTERM: how long clients have to move away"
+        "PENSTOCK_DRAIN_TIMEOUT",
+        DURATION,
+        20_000,
+        "on SIGTERM: how long clients have to move to other servers",
     )
     config_type: str = _setting(
-        "CONFIG_TYPE", SOURCE, "file", "where rules come from; xDS is not there yet"
+        "CONFIG_TYPE", SOURCE, "file", "where rules come from; xDS is not supported yet"
     )
-    runtime_root: str = _setting("RUNTIME_ROOT", TEXT, "", "rules directory, first part")
+    runtime_root: str = _setting(
+        "RUNTIME_ROOT", TEXT, "", "first part of the path of the rules directory"
+    )
     runtime_subdirectory: str = _setting(
-        "RUNTIME_SUBDIRECTORY", TEXT, "", "rules directory, second part"
+        "RUNTIME_SUBDIRECTORY", TEXT, "", "second part of the path of the rules directory"
     )
     runtime_appdirectory: str = _setting(
-        "RUNTIME_APPDIRECTORY", TEXT, "config", "rules directory, third part"
+        "RUNTIME_APPDIRECTORY", TEXT, "config", "third part of the path of the rules directory"
     )
     runtime_ignoredotfiles: bool = _setting(
-        "RUNTIME_IGNOREDOTFILES", BOOL, True, "skip names that begin with a dot, as ConfigMaps need"
+        "RUNTIME_IGNOREDOTFILES",
+        BOOL,
+        True,
+        "skip files whose names begin with a dot; ConfigMaps need this",
     )
     merge_domain_config: bool = _setting(
-        "MERGE_DOMAIN_CONFIG", BOOL, False, "let a domain span several files"
+        "MERGE_DOMAIN_CONFIG", BOOL, False, "allow the rules of one domain in several files"
     )
     force_start_without_initial_config: bool = _setting(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
         BOOL,
         False,
-        "start, not serving, when the rules can't be used",
+        "start even if the rules can't be used; requests fail until rules are loaded",
     )
-    shadow_mode: bool = _setting("SHADOW_MODE", BOOL, False, "answer OK whatever the statuses say")
+    shadow_mode: bool = _setting(
+        "SHADOW_MODE",
+        BOOL,
+        False,
+        "answer OK even over a limit; the statuses of descriptors stay as they are",
+    )
     quota_mode: bool = _setting("QUOTA_MODE", BOOL, False, "treat every limit as a quota")
     charge_denied: bool = _setting(
         "PENSTOCK_CHARGE_DENIED",
         BOOL,
         False,
-        "let denied requests use up tokens, as the reference does",
+        "denied requests use up tokens, as on the reference server",
     )
     cache_key_prefix: str = _setting(
-        "CACHE_KEY_PREFIX", TEXT, "", "keeps buckets of rules apart from another server's"
+        "CACHE_KEY_PREFIX",
+        TEXT,
+        "",
+        "prefix of bucket keys; servers with different prefixes share no buckets of rules",
     )
     local_cache_size_in_bytes: int | None = _setting(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         SIZE,
         None,
-        "0: ask DynamoDB for each denial, instead of remembering them for a second",
+        "0: ask DynamoDB for each denial; otherwise denials are remembered for 1 s",
     )
     policy_cache_ttl: int = _setting(
         "PENSTOCK_POLICY_CACHE_TTL",
         DURATION,
         60_000,
-        "how long a change of stored limits may take to be in force",
+        "how long a change of stored limits may take to come into force",
     )
     on_unavailable: str = _setting(
         "PENSTOCK_ON_UNAVAILABLE",
         UNAVAILABLE,
         "error",
-        "the answer while the store fails; error: UNAVAILABLE",
+        "answer while the store fails; error: gRPC UNAVAILABLE",
     )
     limit_response_headers_enabled: bool = _setting(
         "LIMIT_RESPONSE_HEADERS_ENABLED",
         BOOL,
         False,
-        "add RateLimit-* headers, and retry-after on denial",
+        "add RateLimit-* headers to answers, and retry-after to denials",
     )
-    limit_limit_header: str = _setting("LIMIT_LIMIT_HEADER", TEXT, "RateLimit-Limit", "its name")
+    limit_limit_header: str = _setting(
+        "LIMIT_LIMIT_HEADER", TEXT, "RateLimit-Limit", "name of the header with the limit"
+    )
     limit_remaining_header: str = _setting(
-        "LIMIT_REMAINING_HEADER", TEXT, "RateLimit-Remaining", "its name"
+        "LIMIT_REMAINING_HEADER",
+        TEXT,
+        "RateLimit-Remaining",
+        "name of the header with what is left",
     )
-    limit_reset_header: str = _setting("LIMIT_RESET_HEADER", TEXT, "RateLimit-Reset", "its name")
+    limit_reset_header: str = _setting(
+        "LIMIT_RESET_HEADER", TEXT, "RateLimit-Reset", "name of the header with the seconds to wait"
+    )
     response_dynamic_metadata: bool = _setting(
         "RESPONSE_DYNAMIC_METADATA",
         BOOL,
         False,
         "add the request and the rules' metadata to the answer",
     )
-    log_level: str = _setting("LOG_LEVEL", LEVEL, "info", "least severe messages to log")
-    log_format: str = _setting("LOG_FORMAT", FORMAT, "text", "how to log")
+    log_level: str = _setting("LOG_LEVEL", LEVEL, "info", "least severe level that is logged")
+    log_format: str = _setting("LOG_FORMAT", FORMAT, "text", "format of the log")
     near_limit_ratio: float = _setting(
-        "NEAR_LIMIT_RATIO", SHARE, 0.8, "share of a limit from which hits are counted as near it"
+        "NEAR_LIMIT_RATIO", SHARE, 0.8, "share of a limit above which hits count as near the limit"
     )
     use_prometheus: bool = _setting(
-        "USE_PROMETHEUS", BOOL, False, "serve metrics on a port of their own, too"
+        "USE_PROMETHEUS", BOOL, False, "also serve metrics on a separate port"
     )
-    prometheus_addr: Address = _setting("PROMETHEUS_ADDR", ADDRESS, ("", 9090), "that port")
-    prometheus_path: str = _setting("PROMETHEUS_PATH", TEXT, "/metrics", "their path there")
+    prometheus_addr: Address = _setting(
+        "PROMETHEUS_ADDR", ADDRESS, ("", 9090), "address and port for USE_PROMETHEUS"
+    )
+    prometheus_path: str = _setting(
+        "PROMETHEUS_PATH", TEXT, "/metrics", "path of metrics on that port"
+    )
     use_statsd: bool = _setting("USE_STATSD", BOOL, False, "send metrics to StatsD over TCP")
-    statsd_host: str = _setting("STATSD_HOST", TEXT, "localhost", "its host")
-    statsd_port: int = _setting("STATSD_PORT", PORT, 8125, "its port")
+    statsd_host: str = _setting("STATSD_HOST", TEXT, "localhost", "host of StatsD")
+    statsd_port: int = _setting("STATSD_PORT", PORT, 8125, "port of StatsD")
     stats_flush_interval: int = _setting(
-        "STATS_FLUSH_INTERVAL", DURATION, 10_000, "how often to send"
+        "STATS_FLUSH_INTERVAL", DURATION, 10_000, "how often metrics are sent to StatsD"
     )
     extra_tags: Tags = _setting(
-        "EXTRA_TAGS", TAGS, (), "tags of every metric for StatsD: name:value,name:value"
+        "EXTRA_TAGS", TAGS, (), "tags added to every metric for StatsD: name:value,name:value"
     )
     tracing_enabled: bool = _setting(
-        "TRACING_ENABLED", BOOL, False, "send traces over OTLP, to where OTEL_EXPORTER_OTLP_* say"
+        "TRACING_ENABLED", BOOL, False, "send traces over OTLP; OTEL_EXPORTER_OTLP_* say where"
     )
     tracing_service_name: str = _setting(
         "TRACING_SERVICE_NAME", TEXT, "RateLimit", "service.name of traces"
@@ -232,7 +276,7 @@ class Settings:
         "TRACING_SERVICE_INSTANCE_ID", TEXT, "", "service.instance.id of traces (default: random)"
     )
     tracing_exporter_protocol: str = _setting(
-        "TRACING_EXPORTER_PROTOCOL", PROTOCOL, "http", "OTLP over this"
+        "TRACING_EXPORTER_PROTOCOL", PROTOCOL, "http", "protocol for OTLP"
     )
     tracing_sampling_rate: float = _setting(
         "TRACING_SAMPLING_RATE", SHARE, 1.0, "share of traces to record, unless the caller decides"

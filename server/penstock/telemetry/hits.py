@@ -23,11 +23,11 @@ MAX_PART: Final = 200
 """Characters of a level with a client's value in it. What is longer is cut."""
 
 TEXTS: Final = {
-    "total_hits": "Hits that a rule was asked for.",
-    "over_limit": "Hits that did not fit, and were denied unless in shadow mode.",
-    "near_limit": "Hits that passed beyond NEAR_LIMIT_RATIO of the limit.",
+    "total_hits": "Hits that requests asked of a rule.",
+    "over_limit": "Hits over the limit. They were denied, unless in shadow mode.",
+    "near_limit": "Hits that passed above NEAR_LIMIT_RATIO of the limit.",
     "within_limit": "Hits that passed.",
-    "shadow_mode": "Hits that did not fit, and passed because the rule is in shadow mode.",
+    "shadow_mode": "Hits over the limit that passed because the rule is in shadow mode.",
 }
 
 # The reference server's own cleaning: in its names a dot begins the next level.

@@ -43,13 +43,13 @@ class Metrics:
         self.rule_hits = RuleHits()
         self.requests = self._counters(
             "ratelimit_service_total_requests",
-            "Requests, by how they came in: ShouldRateLimit (gRPC) or json (HTTP).",
+            "Requests, by method: ShouldRateLimit (gRPC) or json (HTTP).",
             ("grpc_method",),
             statsd="ratelimit_server.{0}.total_requests",
         )
         self.response_seconds = self._distributions(
             "ratelimit_service_response_time_seconds",
-            "Time from a request to its answer.",
+            "Time from the arrival of a request to the answer.",
             ("grpc_method",),
             statsd="ratelimit_server.{0}.response_time",
         )
@@ -66,62 +66,62 @@ class Metrics:
         )
         self.decisions = self._counters(
             "penstock_decisions_total",
-            "Decisions, by domain and code (ok, over_limit). Domains without rules are `unknown`.",
+            "Decisions, by domain and code (ok, over_limit). A domain without rules is `unknown`.",
             ("domain", "code"),
         )
         self.blind_answers = self._counters(
             "penstock_blind_answers_total",
-            "Answers given without the store, as on_unavailable says (allow, deny).",
+            "Answers without the store, by on_unavailable (allow, deny).",
             ("answer",),
         )
         self.overload = self._counter(
             "penstock_overload_total",
-            "Calls above PENSTOCK_MAX_CALLS at once. They were answered as on_unavailable says.",
+            "Calls beyond PENSTOCK_MAX_CALLS. Such a call gets the answer of on_unavailable.",
         )
         self.refunds = self._counter("penstock_refunded_hits_total", "Hits that were given back.")
         self.missing_limits = self._counter(
             "penstock_missing_limits_total",
-            "Amounts asked of stored limits that nobody has. They are not counted anywhere.",
+            "Amounts for stored limits that do not exist. No bucket counts these amounts.",
         )
 
         # Rules.
         self.config_load_success = self._counter(
             "ratelimit_service_config_load_success",
-            "Rules that were loaded.",
+            "Loads of rules that succeeded.",
             statsd="ratelimit.service.config_load_success",
         )
         self.config_load_error = self._counter(
             "ratelimit_service_config_load_error",
-            "Rules that could not be used. The last good ones stay.",
+            "Loads of rules that failed. The last good rules stay in force.",
             statsd="ratelimit.service.config_load_error",
         )
         self.limit_rate = self._gauges(
             "penstock_limit_requests_per_second",
-            "What a rule's limit lets through in the long run.",
+            "Requests per second that a rule's limit admits in the long run.",
             ("domain", "rule", "limit"),
         )
         self.limit_burst = self._gauges(
             "penstock_limit_burst",
-            "What a rule's limit lets through at once.",
+            "Requests that a rule's limit admits at once.",
             ("domain", "rule", "limit"),
         )
 
         # The store.
         self.store_writes = self._counters(
             "penstock_store_writes_total",
-            "Writes, by path (DynamoDB's write paths; commit on SQLite) and outcome "
-            "(landed, lost, conflict, failed, which includes those not sent).",
+            "Writes, by path (a write path on DynamoDB, commit on SQLite) and outcome "
+            "(landed, lost, conflict, failed). Writes that were not sent are failed.",
             ("path", "outcome"),
         )
         self.store_reads = self._counter(
-            "penstock_store_reads_total", "Items read from DynamoDB to decide on."
+            "penstock_store_reads_total", "Items that were read from DynamoDB for a decision."
         )
         self.store_call_seconds = self._distributions(
             "penstock_store_call_seconds", "Time of each call to the store.", ("operation",)
         )
         self.store_errors = self._counters(
             "penstock_store_errors_total",
-            "Calls to the store that failed, by kind. `deadline`: the caller's time was up first.",
+            "Calls to the store that failed, by kind. `deadline`: the caller's timeout came first.",
             ("kind",),
         )
         self.store_batch_size = self._distribution(
@@ -129,62 +129,68 @@ class Metrics:
         )
         self.contention_retries = self._counter(
             "penstock_store_contention_retries_total",
-            "Writes decided anew because another writer was faster.",
+            "Writes that were retried because another writer was faster.",
         )
         self.deny_cache_hits = self._counter(
             "penstock_deny_cache_hits_total", "Denials from memory, without a call to DynamoDB."
         )
         self.hints = self._counters(
             "penstock_hints_total",
-            "First writes by what this process last saw of the item: hit, stale, or none seen.",
+            "First writes of a decision, by the server's memory of the item: hit (still right), "
+            "stale, or none.",
             ("outcome",),
         )
         self.capacity = self._counters(
             "penstock_dynamodb_capacity_units_total",
-            "Capacity that DynamoDB says was consumed (read, write). It does not say it of "
-            "refused writes.",
+            "Capacity units that DynamoDB reports as consumed (read, write). DynamoDB reports none "
+            "for refused writes.",
             ("kind",),
         )
         self.circuit_open = self._gauge(
-            "penstock_store_circuit_open", "1 while DynamoDB is not asked because it fails."
+            "penstock_store_circuit_open",
+            "1 while the server does not call DynamoDB, because calls kept failing.",
         )
         self.clock_skew = self._gauge(
             "penstock_store_clock_skew_seconds",
-            "How far this server's clock is ahead of DynamoDB's, at the least; negative if behind.",
+            "Least time by which the server's clock is ahead of DynamoDB's; negative if behind.",
         )
         self.unknown_outcomes = self._counter(
             "penstock_store_unknown_outcomes_total",
-            "Callers whose write may have landed or not. It is counted as consumed.",
+            "Callers whose write got no answer. The amount counts as consumed.",
         )
         self.not_undone = self._counter(
             "penstock_store_not_undone_total",
-            "Takes that a sibling refused, and that could not be given back.",
+            "Takes that could not be given back after another part of the request was refused.",
         )
         self.not_landed = self._counter(
             "penstock_store_not_landed_total", "Charges and refunds that could not be written."
         )
         self.sqlite_wal_bytes = self._gauge(
             "penstock_sqlite_wal_bytes",
-            "Size of the SQLite file's log (-wal). It grows while somebody reads for long.",
+            "Size of the SQLite file's log (-wal). A long read makes the log grow.",
         )
 
         # The process.
         self.event_loop_lag = self._distribution(
-            "penstock_event_loop_lag_seconds", "How late the event loop runs what is due.", SECONDS
+            "penstock_event_loop_lag_seconds",
+            "How late the event loop runs a task that is due.",
+            SECONDS,
         )
         self.build_info = self._gauges(
             "penstock_build_info",
-            "1, with the version and the kind of store.",
+            "Always 1. The labels have the version and the kind of store.",
             ("version", "store"),
         )
         self.part_restarts = self._counters(
             "penstock_part_restarts_total",
-            "Parts of the server that ended by themselves and were started again.",
+            "Restarts of a part of the server that had ended by itself.",
             ("part",),
         )
-        self.healthy = self._gauge("penstock_healthy", "1 while health checks say SERVING.")
-        self.cpu_seconds = self._counter("process_cpu_seconds_total", "CPU time used.")
-        self.memory_bytes = self._gauge("process_resident_memory_bytes", "Memory used.")
+        self.healthy = self._gauge(
+            "penstock_healthy", "1 while health checks answer SERVING, else 0."
+        )
+        self.cpu_seconds = self._counter("process_cpu_seconds_total", "CPU time used, in seconds.")
+        self.memory_bytes = self._gauge("process_resident_memory_bytes", "Memory used, in bytes.")
         self.open_files = self._gauge("process_open_fds", "Files and sockets that are open.")
         self.max_open_files = self._gauge(
             "process_max_fds", "Files and sockets that the process may open."
