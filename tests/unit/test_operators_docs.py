@@ -197,7 +197,7 @@ def times_of_the_code() -> Iterator[str]:
     yield f"fails after {lanes.ATTEMPTS} lost races"
     yield f"fails after {schema.BUSY_MS / 1000:g} s, or"
     yield f"charges are tried for {LANDS_WITHIN_S:g} s"
-    yield f"It was tried for {LANDS_WITHIN_S:g} s"
+    yield f"The server tried for {LANDS_WITHIN_S:g} s"
     yield f"No call to DynamoDB lasts longer than {CALL_S:g} s"
     yield f"calls under way have {GRACE_S:g} s, and traces {otel.STOP_S:g} s"
     settings = {setting.name: setting.default_text for setting in DECLARED}
