@@ -12,6 +12,10 @@ class ConfigError(PenstockError):
     """The operator's input is wrong: a flag, a variable, a store URL, a rules file."""
 
 
+class MissingStoreError(ConfigError):
+    """There is no store where one has to be, and none is created."""
+
+
 class StoreError(PenstockError):
     """The store could not answer. Never a decision: nothing is known to be over its limit.
 

@@ -25,6 +25,7 @@ from penstock.service.policies import Policies
 from penstock.store.open import open_store
 from penstock.store.policy_port import Change
 from penstock.store.port import Store
+from penstock.store.sqlite.schema import open_file
 from penstock.transport.codec import decode_response, encode_request
 from penstock.transport.rls import RateLimitService
 
@@ -52,8 +53,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Runs `penstock …` on the default store of an empty directory: its code, stdout and stderr."""
+    """Runs `penstock …` on a new store: its code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
+    open_file(Path("penstock.db"), "NORMAL").close()
     for setting in DECLARED:
         monkeypatch.delenv(setting.env, raising=False)
 

@@ -43,7 +43,7 @@ VALUES = (
 def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Rules, and beside them a store with a limit, so that others are missing."""
     monkeypatch.chdir(tmp_path)
-    assert main(["limits", "set", "--resource=gpt-4", "rpm=5/day"]) == 0
+    assert main(["limits", "set", "--create", "--resource=gpt-4", "rpm=5/day"]) == 0
     file = tmp_path / "rules.yaml"
     file.write_text(RULES)
     return file

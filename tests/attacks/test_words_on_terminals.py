@@ -20,6 +20,7 @@ from penstock.core.limits import Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.open import open_store
 from penstock.store.policy_port import Change
+from penstock.store.sqlite.schema import open_file
 
 from tests.support.processes import PENSTOCK
 
@@ -34,8 +35,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Runs `penstock …` on the default store of an empty directory: its code, stdout and stderr."""
+    """Runs `penstock …` on a new store: its code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
+    open_file(Path("penstock.db"), "NORMAL").close()
     for setting in DECLARED:
         monkeypatch.delenv(setting.env, raising=False)
 
@@ -229,6 +231,6 @@ def columns_of(line: str) -> int:
 def test_a_terminal_without_the_letters_gets_them_escaped(tmp_path: Path) -> None:
     """A name is no error, whatever the encoding of the terminal."""
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    command = [str(PENSTOCK), "entity", "create", "Zoë"]
+    command = [str(PENSTOCK), "entity", "create", "--create", "Zoë"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"entity Zo\\xeb: created\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from penstock.store.sqlite.schema import open_file
 
 from tests.support.envoy import Envoy, EnvoyConfig, Node, Response, run_envoy
 from tests.support.processes import PENSTOCK, Penstock, penstock, wait_for
@@ -29,6 +30,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A file, or a table made as a user makes it."""
     if request.param == "sqlite":
+        open_file(tmp_path / "entities.db", "NORMAL").close()
         return f"sqlite:///{tmp_path}/entities.db"
     endpoint: str = request.getfixturevalue("dynamodb_url")
     name = re.sub(r"[^\w.-]", "-", tmp_path.name)

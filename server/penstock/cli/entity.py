@@ -72,7 +72,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         if name == "delete":
             parser.add_argument("--yes", action="store_true", help="don't ask")
         is_write = name in {"create", "update", "delete"}
-        add_store_flags(parser, reads=not is_write, writes=is_write)
+        add_store_flags(parser, reads=not is_write, writes=is_write, creates=name == "create")
     _add_facts(parsers["create"], parsers["update"])
 
 

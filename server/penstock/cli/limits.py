@@ -98,7 +98,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
             )
         if name == "delete":
             parser.add_argument("--yes", action="store_true", help="don't ask")
-        add_store_flags(parser, reads=name in {"show", "list"}, writes=name in {"set", "delete"})
+        is_write = name in {"set", "delete"}
+        add_store_flags(parser, reads=not is_write, writes=is_write, creates=name == "set")
 
 
 def _scope(arguments: argparse.Namespace) -> Scope:

@@ -66,7 +66,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
             parser.add_argument("--prune", action="store_true", help=text)
         if name == "apply":
             parser.add_argument("--yes", action="store_true", help="don't ask")
-        add_store_flags(parser, reads=name == "diff", writes=name == "apply")
+        is_apply = name == "apply"
+        add_store_flags(parser, reads=name == "diff", writes=is_apply, creates=is_apply)
 
 
 def _apply(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from penstock.config.flags import add_flags, read_settings
 from penstock.core.entities import name_problem
 from penstock.core.foreign_text import is_plain, show
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, MissingStoreError
 from penstock.store.open import open_store
 from penstock.store.policy_port import Change, Page
 from penstock.store.port import Store
@@ -22,7 +22,11 @@ PAGE: Final = 100
 
 
 def add_store_flags(
-    parser: argparse.ArgumentParser, *, reads: bool = False, writes: bool = False
+    parser: argparse.ArgumentParser,
+    *,
+    reads: bool = False,
+    writes: bool = False,
+    creates: bool = False,
 ) -> None:
     """Give a command `--store`, and what all that read or write have."""
     if reads:
@@ -30,11 +34,17 @@ def add_store_flags(
     if writes:
         text = "who makes the change, for the audit (default: your user name)"
         parser.add_argument("--by", metavar="NAME", help=text)
+    if creates:
+        text = "make a new SQLite file if the store has none yet"
+        parser.add_argument("--create", action="store_true", help=text)
     add_flags(parser, ("store",))
 
 
 def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Do the work of a command on the store that its flags or the environment name."""
+    """Do the work of a command on the store that its flags or the environment name.
+
+    A store that is not there is an error: a new and empty store would only hide a wrong name.
+    """
     url = read_settings(arguments, os.environ).store
     if url.partition(":")[0].lower() == "memory":
         raise ConfigError(
@@ -42,14 +52,25 @@ def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[
             "give --store the store of your server"
         )
 
+    may_create: bool | None = getattr(arguments, "create", None)
+
     async def run() -> T:
-        store = await open_store(url)
+        try:
+            store = await open_store(url, creates=bool(may_create))
+        except MissingStoreError as exc:
+            raise ConfigError(f"{exc}; {_how_to_name_it(may_create)}") from exc
         try:
             return await work(store)
         finally:
             await store.close()
 
     return asyncio.run(run())
+
+
+def _how_to_name_it(may_create: bool | None) -> str:
+    advice = "name the store of your server with --store or PENSTOCK_STORE"
+    # Commands without the flag find nothing in a new store.
+    return advice if may_create is None else f"{advice}, or give --create to make a new one"
 
 
 def now_ms() -> int:

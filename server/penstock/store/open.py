@@ -27,10 +27,12 @@ async def open_store(
     tracer: Tracer | None = None,
     *,
     remembers_denials: bool = True,
+    creates: bool = True,
 ) -> Store:
     """Open a store, or say what is wrong with the URL or with what it names.
 
-    `remembers_denials`: deny from memory for a moment, where it costs to ask.
+    `remembers_denials`: deny from memory for a moment, where it costs to ask. `creates`: make a
+    SQLite file that is missing; otherwise that is a MissingStoreError.
     """
     parts = _split(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -41,7 +43,8 @@ async def open_store(
             return MemoryStore()
         case "sqlite":
             synchronous = _synchronous(url, options)
-            return SqliteStore(_sqlite_path(url, parts), synchronous, metrics, tracer)
+            path = _sqlite_path(url, parts)
+            return SqliteStore(path, synchronous, metrics, tracer, creates=creates)
         case "dynamodb":
             # The AWS SDK takes half a second to import, so only those who use it wait for it.
             from penstock.store.dynamodb import open_dynamodb

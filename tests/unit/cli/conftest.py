@@ -12,6 +12,7 @@ from penstock.cli import main
 from penstock.config.flags import DECLARED
 from penstock.core.take import Take
 from penstock.store.open import open_store
+from penstock.store.sqlite.schema import open_file
 
 from tests.unit.cli.command import Ran
 
@@ -26,13 +27,20 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def type_in(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Type:
-    """Runs `penstock …` in an empty directory, with its default store.
+def type_in(type_nowhere: Type) -> Type:
+    """Runs `penstock …` in a directory with the default store, which is empty.
 
     Nobody is at the keyboard unless `answer` is given.
     """
+    open_file(Path("penstock.db"), "NORMAL").close()
+    return type_nowhere
+
+
+@pytest.fixture
+def type_nowhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Type:
+    """The same in an empty directory: there is no store yet."""
     monkeypatch.chdir(tmp_path)
     for setting in DECLARED:
         monkeypatch.delenv(setting.env, raising=False)

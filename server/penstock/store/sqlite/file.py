@@ -48,11 +48,13 @@ class OpenFile:
 class StoreFile:
     """All methods but `wal_bytes` are for the writer's thread."""
 
-    def __init__(self, path: Path, synchronous: Synchronous, busy_ms: int) -> None:
+    def __init__(
+        self, path: Path, synchronous: Synchronous, busy_ms: int, *, creates: bool = True
+    ) -> None:
         self._path = path.absolute()
         self._synchronous = synchronous
         self._busy_ms = busy_ms
-        self._open: OpenFile | None = self._open_now(creates=True)
+        self._open: OpenFile | None = self._open_now(creates=creates)
         self._fault: FileGoneError | None = None
         self._told = ("", "")
         """What the log was told last, so that it is told once."""

@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final, Literal
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, MissingStoreError
 from penstock.store.sqlite.faults import explain
 from penstock.store.sqlite.privacy import create_private, make_private
 
@@ -87,7 +87,7 @@ def open_file(
 ) -> sqlite3.Connection:
     """Open or create the file. What is wrong with it is said here, not at the first request.
 
-    Without `creates`, a file that is missing or empty stays so, and is an error.
+    Without `creates`, a file that is missing or empty stays so. That is a MissingStoreError.
     """
     if sqlite3.sqlite_version_info < MIN_SQLITE:
         needed = ".".join(map(str, MIN_SQLITE))
@@ -99,6 +99,8 @@ def open_file(
         raise ConfigError(f"store {path}: the directory {path.parent} does not exist")
     if creates:
         create_private(path)
+    elif not path.exists():
+        raise MissingStoreError(f"store {path}: there is no such file")
     try:
         # Opened on one thread, then used by the writer's alone. In mode rw SQLite creates no file.
         db = sqlite3.connect(
@@ -127,7 +129,7 @@ def _prepare(
     # Before anything is written: a file that is not ours must stay as it is.
     version = read_version(db, path)
     if version == 0 and not creates:
-        raise ConfigError(f"store {path}: the file is empty; restore it")
+        raise MissingStoreError(f"store {path}: the file is empty")
     make_private(path)
     if version == 0:
         db.execute(f"PRAGMA page_size={PAGE_BYTES}")

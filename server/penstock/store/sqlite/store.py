@@ -28,10 +28,15 @@ class SqliteStore:
         tracer: Tracer | None = None,
         pace: Pace | None = None,
         timer_s: Callable[[], float] = time.monotonic,
+        *,
+        creates: bool = True,
     ) -> None:
-        """`timer_s` tells how much time passes while a charge waits to be written."""
+        """`timer_s` tells how much time passes while a charge waits to be written.
+
+        Without `creates`, a file that is missing is a MissingStoreError.
+        """
         pace = pace or Pace()
-        file = StoreFile(path, synchronous, pace.busy_ms)
+        file = StoreFile(path, synchronous, pace.busy_ms, creates=creates)
         self._writer = GroupWriter(file, metrics, tracer, pace, timer_s)
         self.policy: PolicyStore = SqlitePolicy(self._writer)
 
