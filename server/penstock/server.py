@@ -28,6 +28,7 @@ from penstock.errors import StoreError
 from penstock.memory import Memory, find_trim
 from penstock.service.health import Health
 from penstock.service.limiter import Limiter
+from penstock.service.peeking import ReadOnlyBuckets
 from penstock.service.policies import Policies
 from penstock.store.open import open_store
 from penstock.store.port import Store
@@ -37,7 +38,7 @@ from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.process import measure_lag, watch_process
 from penstock.telemetry.repeats import Repeats
 from penstock.transport.descriptors import raise_open_files_limit
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.grpcio import GrpcServer, Listener, Peeks
 from penstock.transport.http import HttpServer, Pages
 from penstock.transport.rls import RateLimitService
 
@@ -113,6 +114,9 @@ class _Server:
         self._rules: Rules = {}
         self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
         self._limiter = Limiter(store, limiter_options(settings), clock_ms, self._policies, metrics)
+        self._peeking = Limiter(
+            ReadOnlyBuckets(store), limiter_options(settings), clock_ms, self._policies
+        )
         self._parts = Parts(metrics, self._announce)
         self._health = Health(
             lambda: self._limiter.ready,
@@ -121,7 +125,10 @@ class _Server:
             look=self._look_at_store if settings.ready_needs_store else None,
         )
         service = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
-        self._grpc = GrpcServer(service, listener)
+        peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
+        self._grpc = GrpcServer(
+            service, listener, peeks=Peeks(peeks, lambda domain: domain in self._rules)
+        )
         self._http = HttpServer(
             service,
             self._pages(),
@@ -142,6 +149,7 @@ class _Server:
             LOG.warning("rules to look at:\n%s", "\n".join(map(str, loaded.warnings)))
         self._rules = loaded.rules
         self._limiter.use(loaded.rules)
+        self._peeking.use(loaded.rules)
         self._metrics.config_load_success.add()
         LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)))
 

@@ -3,21 +3,34 @@
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.cli.tables import print_lines
-from penstock.config.durations import format_duration, parse_duration_ms
+from penstock.cli.answers import answer_lines
+from penstock.cli.tables import print_lines, print_note
+from penstock.config.durations import parse_duration_ms
 from penstock.core.limits import UINT32_MAX
 from penstock.core.request import Descriptor, Request
 from penstock.errors import ConfigError
-from penstock.transport.client import ClientTls, connect
+from penstock.transport.client import (
+    Answered,
+    CallError,
+    Client,
+    ClientTls,
+    UnknownMethodError,
+    connect,
+    full_address,
+)
 
 MAX_TIMEOUT_S: Final = 86_400
 _DIGITS: Final = re.compile("[0-9]{1,10}")
+_ENTRY: Final = re.compile(r"(?:\\[\\,]|[^,])*")
+_ESCAPED: Final = re.compile(r"\\([\\,])")
 
 EXAMPLES: Final = """\
+A comma that belongs to a value is written \\, and a backslash before a comma \\\\.
+
 exit code: 0 OK, 1 over the limit (at least once), 2 error
 
 examples:
@@ -25,6 +38,7 @@ examples:
   penstock check --domain example user=bob,path=/search     # one descriptor of two entries
   penstock check --domain example user=bob path=/search     # two descriptors
   penstock check --domain example --repeat 6 user=bob
+  penstock check --domain example --peek user=bob           # look, and take nothing
   penstock check --domain example --charge 500 llm_user=bob # report 500 tokens as used
   penstock check --address rls.example:8081 --tls --domain example user=bob
   penstock check --cacert ca.crt --cert tls.crt --key tls.key --domain example user=bob
@@ -45,15 +59,21 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--domain", required=True, help="the domain of the rules")
     parser.add_argument(
-        "--address", default="127.0.0.1:8081", help="HOST:PORT or unix:PATH (default: %(default)s)"
+        "--address",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="HOST, HOST:PORT or unix:PATH (default: %(default)s, port 8081)",
     )
     parser.add_argument("--timeout", default="5s", metavar="DURATION", help="default: %(default)s")
     parser.add_argument("--repeat", default="1", metavar="N", help="send the request N times")
     parser.add_argument("--json", action="store_true", help="print each response as a line of JSON")
     amount = parser.add_mutually_exclusive_group()
-    amount.add_argument("--hits", metavar="N", help="ask for N instead of 1")
+    amount.add_argument("--hits", metavar="N", help="ask for N instead of 1; 0 looks for debt")
     amount.add_argument("--charge", metavar="N", help="report N as used, as debt if need be")
     amount.add_argument("--refund", metavar="N", help="give N back")
+    parser.add_argument(
+        "--peek", action="store_true", help="show what the answer would be, and take nothing"
+    )
     _add_tls_flags(parser)
     parser.set_defaults(run=_run)
 
@@ -73,16 +93,45 @@ def _run(arguments: argparse.Namespace) -> int:
     request = _request(arguments)
     repeat = _count("--repeat", arguments.repeat)
     timeout_s = _timeout_s(arguments.timeout)
-    over = False
-    with connect(arguments.address, timeout_s, _tls(arguments)) as call:
+    # A request for nothing would tell the server that its rule is metered: what Envoy asks before
+    # a stream. A look must not change what a rule does, so it goes the way of a peek.
+    is_peek = arguments.peek or arguments.hits == "0"
+    over, is_limited = False, False
+    with connect(full_address(arguments.address), timeout_s, _tls(arguments)) as client:
         for _ in range(repeat):
-            response = call(request)
+            answered = _peek(client, request) if is_peek else client.ask(request)
+            response = answered.response
             over = over or response.get("overall_code") != "OK"
+            is_limited = is_limited or any(map(_names_a_limit, response.get("statuses", ())))
             if arguments.json:
                 print(json.dumps(response))  # in ASCII
             else:
-                print_lines(_lines(arguments.descriptors, response))
+                print_lines(answer_lines(arguments, answered))
+        if not is_limited and _is_unknown_domain(client, request):
+            print_note(
+                f"domain '{request.domain}': the server's rules have no such domain, so nothing "
+                "is limited"
+            )
     return 1 if over else 0
+
+
+def _peek(client: Client, request: Request) -> Answered:
+    try:
+        return client.peek(request)
+    except UnknownMethodError as exc:
+        raise CallError(f"this server can't be asked without taking: {exc}") from exc
+
+
+def _names_a_limit(status: dict[str, Any]) -> bool:
+    """Unlimited is a limit, too: a rule says so."""
+    return "current_limit" in status or status.get("limit_remaining") == UINT32_MAX
+
+
+def _is_unknown_domain(client: Client, request: Request) -> bool:
+    try:
+        return client.peek(request).domain_is_unknown
+    except CallError:
+        return False  # The question itself was answered, and not every server tells.
 
 
 def _request(arguments: argparse.Namespace) -> Request:
@@ -91,16 +140,21 @@ def _request(arguments: argparse.Namespace) -> Request:
             text.encode()
         except UnicodeEncodeError as exc:
             raise ConfigError(f"'{text}' is not UTF-8, which the wire carries") from exc
-    hits = None
+    if arguments.peek and (arguments.charge, arguments.refund) != (None, None):
+        raise ConfigError("--peek takes nothing: leave out --charge and --refund")
+    hits, asked = None, 0
     if arguments.charge is not None:
         hits = _count("--charge", arguments.charge)
     elif arguments.refund is not None:
         hits = _count("--refund", arguments.refund)
+    elif arguments.hits == "0":
+        hits = 0  # On the wire, a request for 0 is one for 1, but a descriptor can ask for 0.
+    elif arguments.hits is not None:
+        asked = _count("--hits", arguments.hits)
     descriptors = tuple(
         Descriptor(_entries(text), hits, refund=arguments.refund is not None)
         for text in arguments.descriptors
     )
-    asked = 0 if arguments.hits is None else _count("--hits", arguments.hits)
     return Request(arguments.domain, descriptors, asked)
 
 
@@ -114,12 +168,20 @@ def _tls(arguments: argparse.Namespace) -> ClientTls | None:
 
 def _entries(text: str) -> tuple[tuple[str, str], ...]:
     entries = []
-    for part in text.split(","):
-        key, equals, value = part.partition("=")
+    for part in _split(text):
+        key, equals, value = _ESCAPED.sub(r"\1", part).partition("=")
         if not key or not equals:
             raise ConfigError(f"descriptor '{text}': write KEY=VALUE, with a comma between entries")
         entries.append((key, value))
     return tuple(entries)
+
+
+def _split(text: str) -> Iterator[str]:
+    """The parts between commas that no backslash stands before."""
+    begin = 0
+    while begin <= len(text) and (part := _ENTRY.match(text, begin)):
+        yield part[0]
+        begin = part.end() + 1
 
 
 def _timeout_s(text: str) -> float:
@@ -136,28 +198,3 @@ def _count(flag: str, text: str) -> int:
     if not _DIGITS.fullmatch(text) or not 0 < int(text) <= UINT32_MAX:
         raise ConfigError(f"{flag}: '{text}' is no whole number from 1 to {UINT32_MAX}")
     return int(text)
-
-
-def _lines(descriptors: Sequence[str], response: dict[str, Any]) -> list[str]:
-    lines = [response.get("overall_code", "UNKNOWN")]
-    # Another server may answer with fewer.
-    statuses = zip(descriptors, response.get("statuses", ()), strict=False)
-    lines += [f"  {text}: {_describe(status)}" for text, status in statuses]
-    headers = response.get("response_headers_to_add", ())
-    lines += [f"  {header['key']}: {header.get('value', '')}" for header in headers]
-    return lines
-
-
-def _describe(status: dict[str, Any]) -> str:
-    remaining = status.get("limit_remaining", 0)
-    limit = status.get("current_limit")
-    code = status.get("code", "UNKNOWN")
-    if limit is None:
-        return f"{code}, unlimited" if remaining == UINT32_MAX else f"{code}, no limit applies"
-    per = limit.get("unit", "UNKNOWN").lower()
-    rate = f"{limit.get('requests_per_unit', 0)} per {'period' if per == 'unknown' else per}"
-    name = f" ({limit['name']})" if "name" in limit else ""
-    seconds = float(status.get("duration_until_reset", "0s").removesuffix("s"))
-    wait = format_duration(round(seconds * 1000))
-    then = f"full in {wait}" if code == "OK" else f"try again in {wait}"
-    return f"{code}, {remaining} left of {rate}{name}, {then}"

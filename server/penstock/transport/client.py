@@ -1,26 +1,49 @@
 """A client of the Rate Limit Service, for the command line."""
 
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
 
 from penstock.core.request import Request
 from penstock.errors import ConfigError, PenstockError
+from penstock.transport.address import write_address
 from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
+from penstock.transport.diagnosis import explain
+from penstock.transport.notes import DOMAIN, PEEK_METHOD, PEEK_SERVICE, UNKNOWN, read_charged
 from penstock.transport.pem import check_certificates, check_pair, read_pem
+
+DEFAULT_PORT: Final = 8081
+
+_PORT: Final = re.compile("[0-9]{1,5}")
+_MAX_PORT: Final = 65_535
+_NAMED_KINDS: Final = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")
+"""How an address begins that gRPC alone understands."""
+
+if TYPE_CHECKING:  # at run time this can't be given types
+    Method = grpc.UnaryUnaryMultiCallable[bytes, bytes]
 
 
 class CallError(PenstockError):
     """The server did not answer, or answered with an error."""
 
 
-class Call(Protocol):
-    def __call__(self, request: Request) -> dict[str, Any]: ...
+class UnknownMethodError(CallError):
+    """The server does not have the method: it is older, or another kind of server."""
+
+
+class Answered(NamedTuple):
+    """A response as plain values, under the names of the wire, and what came behind it."""
+
+    response: dict[str, Any]
+    charged: frozenset[int] | None = None
+    """Descriptors over their limit that were charged all the same; None if nobody tells."""
+    domain_is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +57,66 @@ class ClientTls:
     """Whose certificate to expect, if not that of the address."""
 
 
+class Client:
+    """Sends requests over one channel."""
+
+    def __init__(
+        self, channel: grpc.Channel, address: str, timeout_s: float, tls: ClientTls | None
+    ) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._ask: Method = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        self._peek: Method = channel.unary_unary(f"/{PEEK_SERVICE}/{PEEK_METHOD}")
+
+    def ask(self, request: Request) -> Answered:
+        """Have a request decided, as Envoy would."""
+        return self._call(self._ask, request)
+
+    def peek(self, request: Request) -> Answered:
+        """Ask what the answer would be, and take nothing. UnknownMethodError elsewhere."""
+        return self._call(self._peek, request)
+
+    def _call(self, method: "Method", request: Request) -> Answered:
+        try:
+            data, call = method.with_call(encode_request(request), timeout=self._timeout_s)
+        except grpc.RpcError as exc:
+            raise self._error(exc.code(), exc.details() or "") from exc
+        trailers = tuple((key, str(value)) for key, value in call.trailing_metadata() or ())
+        is_unknown = (DOMAIN, UNKNOWN) in trailers
+        return Answered(decode_response(data), read_charged(trailers), is_unknown)
+
+    def _error(self, code: grpc.StatusCode, details: str) -> CallError:
+        kind = UnknownMethodError if code is grpc.StatusCode.UNIMPLEMENTED else CallError
+        if code is grpc.StatusCode.UNAVAILABLE and "failed to connect" in details:
+            details = explain(self._address, details, self._tls, self._timeout_s)
+        return kind(f"{self._address}: {code.name}: {details}")
+
+
 @contextmanager
-def connect(address: str, timeout_s: float, tls: ClientTls | None = None) -> Iterator[Call]:
-    """Open a channel, and give a function that sends a request over it."""
+def connect(address: str, timeout_s: float, tls: ClientTls | None = None) -> Iterator[Client]:
+    """Open a channel to an address as `full_address` gives it."""
     with _channel(address, tls) as channel:
-        method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
-            f"/{SERVICE}/{METHOD}"
+        yield Client(channel, address, timeout_s, tls)
+
+
+def full_address(text: str) -> str:
+    """Complete an address by the port that a server has by default; ConfigError if it is none."""
+    if text.startswith(_NAMED_KINDS):
+        return text
+    if "/" in text or not text:
+        raise ConfigError(f"--address: '{text}' is no address: write HOST, HOST:PORT or unix:PATH")
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        return f"{text}:{DEFAULT_PORT}"
+    if ":" in host and not host.startswith("["):  # IPv6, whose last part is no port
+        return write_address(text, DEFAULT_PORT)
+    if not host or _PORT.fullmatch(port) is None or not 0 < int(port) <= _MAX_PORT:
+        raise ConfigError(
+            f"--address: '{text}': '{port}' is no port: write HOST:PORT, or HOST for port "
+            f"{DEFAULT_PORT}"
         )
-
-        def call(request: Request) -> dict[str, Any]:
-            try:
-                return decode_response(method(encode_request(request), timeout=timeout_s))
-            except grpc.RpcError as exc:
-                code, details = exc.code(), exc.details()
-                raise CallError(f"{address}: {code.name}: {details}") from exc
-
-        yield call
+    return text
 
 
 def _channel(address: str, tls: ClientTls | None) -> grpc.Channel:

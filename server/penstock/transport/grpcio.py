@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import grpc
 from grpc_health.v1 import health
@@ -15,7 +15,7 @@ from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.transport.address import write_address
 from penstock.transport.client_names import NamedClients
-from penstock.transport.codec import METHOD, SERVICE
+from penstock.transport.codec import METHOD, SERVICE, decode_request
 from penstock.transport.grpc_bind import bind
 from penstock.transport.grpc_options import (
     DEFAULT_BOUNDS,
@@ -23,6 +23,7 @@ from penstock.transport.grpc_options import (
     grpc_options,
 )
 from penstock.transport.health import HealthChecks
+from penstock.transport.notes import DOMAIN, PEEK_METHOD, PEEK_SERVICE, UNKNOWN
 from penstock.transport.open_calls import OpenCalls
 from penstock.transport.rls import RateLimitService
 from penstock.transport.tls import Tls
@@ -61,15 +62,28 @@ class Listener:
         return write_address(self.host, self.port)
 
 
+@dataclass(frozen=True, slots=True)
+class Peeks:
+    """Answers to requests that take nothing."""
+
+    service: RateLimitService
+    knows_domain: Callable[[str], bool]
+
+
 class GrpcServer:
     """A part of the server that may end by itself: see `wait`, and then `start` again."""
 
     name: Final = "the gRPC server"
 
     def __init__(
-        self, service: RateLimitService, listener: Listener, open_calls: OpenCalls | None = None
+        self,
+        service: RateLimitService,
+        listener: Listener,
+        open_calls: OpenCalls | None = None,
+        peeks: Peeks | None = None,
     ) -> None:
         self._service = service
+        self._peeks = peeks
         self._listener = listener
         self._open_calls = open_calls or OpenCalls()
         self._calls = 0
@@ -151,7 +165,7 @@ class GrpcServer:
     def _handlers(self) -> "Mapping[str, Mapping[str, Handler]]":
         """Methods by name, by the name of their service."""
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        return {
+        handlers: dict[str, Mapping[str, Handler]] = {
             SERVICE: {METHOD: grpc.unary_unary_rpc_method_handler(self._should_rate_limit)},
             health.SERVICE_NAME: self._health.handlers(),
             reflection.SERVICE_NAME: {
@@ -162,12 +176,28 @@ class GrpcServer:
                 )
             },
         }
+        if self._peeks is not None:
+            handlers[PEEK_SERVICE] = {PEEK_METHOD: grpc.unary_unary_rpc_method_handler(self._peek)}
+        return handlers
 
     async def _should_rate_limit(self, request: bytes, context: "Context") -> bytes:
         self._calls += 1
+        return await self._answer(self._service, request, context)
+
+    async def _peek(self, request: bytes, context: "Context") -> bytes:
+        peeks = cast("Peeks", self._peeks)  # there is no such method without it
+        answer = await self._answer(peeks.service, request, context)
+        if not peeks.knows_domain(decode_request(request).domain):
+            context.set_trailing_metadata(((DOMAIN, UNKNOWN),))
+        return answer
+
+    async def _answer(self, service: RateLimitService, request: bytes, context: "Context") -> bytes:
         try:
-            return await self._service.should_rate_limit(
-                request, context.time_remaining(), lambda: context.invocation_metadata() or ()
+            return await service.should_rate_limit(
+                request,
+                context.time_remaining(),
+                lambda: context.invocation_metadata() or (),
+                tell=context.set_trailing_metadata,
             )
         except InvalidRequestError as exc:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(exc))

@@ -2,7 +2,7 @@
 
 import logging
 from asyncio import CancelledError
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Final
 
@@ -13,6 +13,7 @@ from penstock.service.limiter import Answer, Limiter, Prepared
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Headers, Span, Tracer
 from penstock.transport.codec import METHOD, SERVICE, decode_request, encode_answer
+from penstock.transport.notes import Trailers, charged_trailers
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -49,19 +50,24 @@ class RateLimitService:
         timeout_s: float | None = None,
         headers: Headers = tuple,
         method: str = METHOD,
+        tell: Callable[[Trailers], None] | None = None,
     ) -> bytes:
         """Answer one call within its time. Raises what `errors` names, for the transport.
 
-        `headers` are the caller's, for its trace, and `method` is how the call came in.
+        `headers` are the caller's, for its trace, and `method` is how the call came in. `tell`
+        sends notes behind the answer, for those who look at them.
         """
         start_s = perf_counter()
         try:
             if self._tracer is None:
                 prepared = self._find(request)
                 answer = await self._admit(prepared, timeout_s)
-                return _encode(prepared, answer)
-            with self._tracer.request(f"{SERVICE}/{method}", headers) as span:
-                return await self._answer_traced(request, timeout_s, span)
+            else:
+                with self._tracer.request(f"{SERVICE}/{method}", headers) as span:
+                    prepared, answer = await self._answer_traced(request, timeout_s, span)
+            if answer.decision.over and tell is not None and prepared.request.reports:
+                tell(charged_trailers(prepared.plan, answer.decision))
+            return _encode(prepared, answer)
         except Exception as exc:
             self._metrics.request_errors.of(_error_type(exc)).add()
             raise
@@ -70,7 +76,9 @@ class RateLimitService:
             seconds = self._seconds if is_usual else self._metrics.response_seconds.of(method)
             seconds.observe(perf_counter() - start_s)
 
-    async def _answer_traced(self, request: bytes, timeout_s: float | None, span: Span) -> bytes:
+    async def _answer_traced(
+        self, request: bytes, timeout_s: float | None, span: Span
+    ) -> tuple[Prepared, Answer]:
         span.note("rpc.system", "grpc")
         span.note("rpc.service", SERVICE)
         span.note("rpc.method", METHOD)
@@ -79,14 +87,13 @@ class RateLimitService:
             span.note("penstock.domain", prepared.request.domain)
             span.note("penstock.descriptors", len(prepared.request.descriptors))
             answer = await self._admit(prepared, timeout_s)
-            encoded = _encode(prepared, answer)
         except BaseException as exc:
             span.note("penstock.code", _error_type(exc))
             span.note("rpc.grpc.status_code", _grpc_code(exc))
             raise
         span.note("penstock.code", "over_limit" if answer.decision.over else "ok")
         span.note("rpc.grpc.status_code", 0)
-        return encoded
+        return prepared, answer
 
     async def _admit(self, prepared: Prepared, timeout_s: float | None) -> Answer:
         """Decide, unless too many calls are under way. Reports may be as many again: they tell of

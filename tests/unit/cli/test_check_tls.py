@@ -58,7 +58,8 @@ def test_a_server_is_verified_by_a_ca(files: Path, server: Penstock) -> None:
     assert (ran.code, ran.err, ran.out.splitlines()[0]) == (0, "", "OK")
     ran = check(files, server, "--cacert", "client-ca.crt")
     assert ran.code == 2
-    assert f"penstock: error: {server.address}: UNAVAILABLE: " in ran.err
+    reason = "the server's certificate is not from a trusted CA: name its CA with --cacert FILE"
+    assert ran.err == f"penstock: error: {server.address}: UNAVAILABLE: {reason}\n"
 
 
 def test_a_server_is_verified_by_the_cas_of_the_system(
@@ -79,10 +80,20 @@ def test_a_server_is_verified_by_the_cas_of_the_system(
 
 
 def test_a_server_without_a_flag_for_tls_is_not_reached(files: Path, server: Penstock) -> None:
-    """It does not answer to clients in the clear."""
+    """It does not answer to clients in the clear, and the message says so."""
     ran = check(files, server)
     assert ran.code == 2
-    assert f"{server.address}: UNAVAILABLE: " in ran.err
+    reason = "the server expects TLS: give --tls, or --cacert FILE with the server's CA"
+    assert ran.err == f"penstock: error: {server.address}: UNAVAILABLE: {reason}\n"
+
+
+def test_a_server_in_the_clear_is_not_reached_over_tls(files: Path) -> None:
+    """Also on a unix socket."""
+    for flags in ((), ("--grpc-uds=clear.sock",)):
+        with penstock(files, *flags, rules=files / "rules.yaml", store="memory:") as server:
+            ran = check(files, server, "--cacert", "ca.crt")
+        assert ran.code == 2
+        assert f"{server.address}: UNAVAILABLE: the server does not speak TLS: leave out" in ran.err
 
 
 def test_a_certificate_for_another_name_needs_that_name(files: Path) -> None:
@@ -94,7 +105,7 @@ def test_a_certificate_for_another_name_needs_that_name(files: Path) -> None:
         assert check(files, server, *named, env={"SSL_CERT_FILE": "ca.crt"}).code == 0
         ran = check(files, server, "--cacert", "ca.crt")
     assert ran.code == 2
-    assert "UNAVAILABLE" in ran.err
+    assert "UNAVAILABLE: the server's certificate is for another name: if that name is" in ran.err
 
 
 def test_a_client_shows_its_certificate(files: Path) -> None:
@@ -106,10 +117,14 @@ def test_a_client_shows_its_certificate(files: Path) -> None:
         shown = check(files, server, *ca, "--cert", "client.crt", "--key", "client.key")
         other = check(files, server, *ca, "--cert", "other.crt", "--key", "other.key")
         none = check(files, server, *ca)
+        stranger = check(files, server, *ca, "--cert", "server.crt", "--key", "server.key")
     assert (shown.code, shown.err) == (0, "")
     assert (other.code, none.code) == (2, 2)
     assert f"{server.address}: PERMISSION_DENIED: the client's certificate does not" in other.err
-    assert f"{server.address}: UNAVAILABLE: " in none.err
+    asks = "the server asks for a client certificate: give --cert and --key"
+    assert none.err == f"penstock: error: {server.address}: UNAVAILABLE: {asks}\n"
+    refuses = "the server does not accept the certificate of --cert"
+    assert stranger.err == f"penstock: error: {server.address}: UNAVAILABLE: {refuses}\n"
 
 
 @pytest.mark.parametrize(
