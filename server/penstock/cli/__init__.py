@@ -15,6 +15,9 @@ from penstock.core.foreign_text import escape
 from penstock.errors import PenstockError
 
 EXIT_ERROR: Final = 2
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+"""128 and the number of the signal, SIGINT or SIGPIPE, as shells have it."""
 
 EXAMPLES: Final = """\
 examples:
@@ -54,17 +57,22 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit codes: 0 done, 1 the answer is no, 2 it could not be done."""
+    """Run one command.
+
+    Exit codes: 0 done, 1 the answer is no, 2 it could not be done, 130 Ctrl-C, 141 nobody reads
+    the output any more.
+    """
     _print_all_characters()
     arguments = build_parser().parse_args(argv)
     try:
         code = int(arguments.run(arguments))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as where the shell closed it
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # As with `penstock check … | head`: nobody listens, and Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_ERROR
+        return EXIT_BROKEN_PIPE
     except RulesError as exc:
         for line in (f"penstock: error: {exc.lines[0]}", *exc.lines[1:]):
             print_note(line)
@@ -73,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_note(f"penstock: error: {exc}")
         return EXIT_ERROR
     except KeyboardInterrupt:
-        return EXIT_ERROR
+        return EXIT_INTERRUPTED
 
 
 def _print_all_characters() -> None:

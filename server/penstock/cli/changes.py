@@ -1,7 +1,8 @@
 """The changes of a policy as `penstock policy` shows them."""
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.cli.tables import format_limits, format_pairs
 from penstock.core.entities import Entity, Scope, StoredLimits
@@ -16,18 +17,42 @@ class _Told(NamedTuple):
     before: str | None
     after: str | None
 
+    @property
+    def action(self) -> str:
+        return "add" if self.before is None else "delete" if self.after is None else "change"
+
 
 def change_lines(changes: Sequence[PolicyChange]) -> list[str]:
     """A line each: + for what is new, ~ for what changes, - for what goes."""
     return [_line(_tell(change)) for change in changes]
 
 
+_COUNTED: Final = {
+    ("entity", "add"): ("create {} entity", "create {} entities"),
+    ("entity", "change"): ("change {} entity", "change {} entities"),
+    ("entity", "delete"): ("delete {} entity", "delete {} entities"),
+    ("limits", "add"): ("set the limits of {} new scope", "set the limits of {} new scopes"),
+    ("limits", "change"): ("change the limits of {} scope", "change the limits of {} scopes"),
+    ("limits", "delete"): ("delete the limits of {} scope", "delete the limits of {} scopes"),
+}
+
+
+def count_changes(changes: Sequence[PolicyChange]) -> str:
+    """One line for any number of changes."""
+    counts = Counter((told.kind, told.action) for told in map(_tell, changes))
+    parts = [
+        words[counts[kind] > 1].format(counts[kind])
+        for kind, words in _COUNTED.items()
+        if counts[kind]
+    ]
+    return f"{len(changes)} change{'' if len(changes) == 1 else 's'}: {', '.join(parts)}"
+
+
 def change_values(change: PolicyChange) -> dict[str, Any]:
     """A change as scripts see it."""
     told = _tell(change)
-    action = "add" if told.before is None else "delete" if told.after is None else "change"
     sides = {"before": told.before, "after": told.after}
-    return {"kind": told.kind, **told.scope._asdict(), "action": action, **sides}
+    return {"kind": told.kind, **told.scope._asdict(), "action": told.action, **sides}
 
 
 def _tell(change: PolicyChange) -> _Told:

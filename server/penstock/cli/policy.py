@@ -3,35 +3,37 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.cli.actions import add_action
+from penstock.cli.applying import make_changes
 from penstock.cli.asking import agrees, check_somebody_is_there
-from penstock.cli.changes import change_lines, change_values
+from penstock.cli.changes import change_lines, change_values, count_changes
 from penstock.cli.limits import read_all_limits
 from penstock.cli.store import add_store_flags, all_of, change_of, with_store
 from penstock.cli.tables import print_json, print_line, print_lines, print_note
 from penstock.config.policy_file import format_policy, read_policy
 from penstock.config.problems import RulesError
 from penstock.core.policy_diff import (
-    EntityChange,
     Policy,
     PolicyChange,
     count_unnamed,
     diff,
     is_empty,
 )
-from penstock.errors import ConfigError, PenstockError
-from penstock.store.policy_port import Change
+from penstock.errors import ConfigError
 from penstock.store.port import Store
+
+SHOWN: Final = 100
+"""Changes that `apply` shows before it asks. `diff` shows all of them."""
 
 EXAMPLES: Final = {
     "apply": """\
 What the file names becomes as the file has it. What it does not name stays, unless pruned.
+Ctrl-C stops between two changes, and tells what was made and what was not.
 
-exit code: 0 done, or nothing to do; 1 left as it was, 2 error
+exit code: 0 done, or nothing to do; 1 left as it was, 2 error, 130 interrupted
 
 examples:
   penstock policy apply -f policy.yaml
@@ -75,14 +77,20 @@ def _apply(arguments: argparse.Namespace) -> int:
     if not changes:
         print_line("nothing to do" + unnamed)
         return 0
-    print_lines(change_lines(changes))
+    print_line(f"{count_changes(changes)}:")
+    print_lines(change_lines(changes[:SHOWN]))
+    if len(changes) > SHOWN:
+        more = f"… and {len(changes) - SHOWN} more"
+        print_line(f"{more}: `penstock policy diff -f {arguments.file}` shows all")
     check_somebody_is_there(arguments.yes, "make these changes")
     count = f"{len(changes)} change" + ("" if len(changes) == 1 else "s")
     if not arguments.yes and not agrees(f"{count} to make{unnamed}."):
         print_line("left as it was")
         return 1
     change = change_of(arguments)
-    with_store(arguments, lambda store: _make(store, changes, change))
+    file = arguments.file
+    if not with_store(arguments, lambda store: make_changes(store, changes, change, file)):
+        raise KeyboardInterrupt
     print_line(f"{count} made{unnamed}")
     return 0
 
@@ -137,24 +145,3 @@ async def read_stored(store: Store) -> Policy:
         {entity.name: entity for entity in entities},
         {scope: stored for scope, stored in limits.items() if not is_empty(stored)},
     )
-
-
-async def _make(store: Store, changes: Sequence[PolicyChange], change: Change) -> None:
-    for number, one in enumerate(changes):
-        try:
-            await _make_one(store, one, change)
-        except PenstockError:
-            print_note(f"{number} of {len(changes)} changes were made, then this went wrong:")
-            raise
-
-
-async def _make_one(store: Store, one: PolicyChange, change: Change) -> None:
-    if not isinstance(one, EntityChange):
-        if one.after is None:
-            await store.policy.delete_limits(one.scope, change)
-        else:
-            await store.policy.write_limits(one.scope, one.after, change)
-    elif one.after is not None:
-        await store.policy.write_entity(one.after, change)
-    elif one.before is not None:
-        await store.policy.delete_entity(one.before.name, change)

@@ -4,15 +4,13 @@ import argparse
 import asyncio
 import os
 import re
-import shutil
-import sys
 from typing import Any, Final
 
 from penstock import __version__
-from penstock.cli.asking import agrees, check_somebody_is_there, is_terminal
+from penstock.cli.asking import agrees, check_somebody_is_there
+from penstock.cli.progress import ProgressLine
 from penstock.cli.tables import print_line, print_note
 from penstock.config.flags import add_flags, read_settings
-from penstock.core.foreign_text import escape
 from penstock.errors import ConfigError
 from penstock.store.open import open_table
 
@@ -136,26 +134,14 @@ def _capacity(read: str | None, write: str | None) -> tuple[int, int] | None:
     return int(read), int(write)
 
 
-class _Progress:
-    """On a terminal, one line that is written over; elsewhere a line for each change of state."""
+class _Progress(ProgressLine):
+    """Where stderr is no terminal, a line for each change of state."""
 
     def __init__(self) -> None:
-        self._is_terminal = is_terminal(sys.stderr)
-        self._shown = ""
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_terminal and self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        super().__init__()
+        self._told = ""
 
     def __call__(self, what: str, elapsed_s: float) -> None:
-        if self._is_terminal:
-            width = shutil.get_terminal_size().columns
-            text = f" … {elapsed_s:.0f} s"
-            line = escape(what)[: max(0, width - len(text) - 1)] + text
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        elif what != self._shown:
+        if not self.show(what, f" … {elapsed_s:.0f} s") and what != self._told:
             print_note(f"{what} …")
-        self._shown = what
+        self._told = what

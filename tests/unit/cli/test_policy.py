@@ -28,6 +28,7 @@ entities:
 """
 
 ADDED = """\
+6 changes: create 2 entities, set the limits of 4 new scopes:
 + entity project-1: team=search
 + entity a-user: parent project-1, cascade
 + limits of system: rpm=1000/minute, on unavailable: deny
@@ -89,6 +90,7 @@ def test_prune_deletes_what_is_not_in_the_file(type_in: Type, file: Path) -> Non
     """Otherwise it stays, and is counted."""
     type_in(*APPLY, "--yes")
     file.write_text("entities: {a-user: {metadata: {x: y}}}\nsystem: {limits: {rpm: 2/s}}")
+    first = "2 changes: change 1 entity, change the limits of 1 scope:\n"
     changed = """\
 ~ entity a-user: parent project-1, cascade → x=y
 ~ limits of system: rpm=1000/minute, on unavailable: deny → rpm=2/second
@@ -97,12 +99,13 @@ def test_prune_deletes_what_is_not_in_the_file(type_in: Type, file: Path) -> Non
     assert (ran.code, ran.out) == (1, changed)
     ran = type_in(*APPLY, "--yes")
     unnamed = "4 stored and not in the file, which --prune deletes"
-    assert ran.out == f"{changed}2 changes made; {unnamed}\n"
+    assert ran.out == f"{first}{changed}2 changes made; {unnamed}\n"
     assert type_in(*DIFF).err == f"no difference; {unnamed}\n"
     ran = type_in(*APPLY, "--yes", "--prune")
     assert (
         ran.out
         == """\
+4 changes: delete 1 entity, delete the limits of 3 scopes:
 - limits of resource gpt-4: rpm=100/minute tpm=10000/minute,burst=15000
 - limits of entity project-1: rpm=500/minute
 - limits of entity project-1, resource gpt-4: tpm=100000/minute
@@ -173,7 +176,33 @@ def test_a_failure_half_way_says_how_far_it_came(
         patch.setattr(SqlitePolicy, "write_limits", fail)
         ran = type_in(*APPLY, "--yes")
     assert ran.code == 2
-    assert ran.err == (
-        "2 of 6 changes were made, then this went wrong:\npenstock: error: the disk is full\n"
+    told, *left, advice, error = ran.err.splitlines()
+    assert told == "2 of 6 changes were made (then one went wrong). Not made:"
+    assert left == ADDED.splitlines()[3:]
+    assert (
+        advice == "`penstock policy diff -f policy.yaml` shows what is left, and `apply` makes it."
     )
+    assert error == "penstock: error: the disk is full"
     assert type_in(*APPLY, "--yes").out.endswith("\n4 changes made\n")
+
+
+def test_thousands_of_changes_begin_with_a_summary(type_in: Type, file: Path) -> None:
+    """Then a hundred of them, and where all are shown."""
+    file.write_text("entities:\n" + "".join(f"  e{n}: {{}}\n" for n in range(3_000)))
+    ran = type_in(*APPLY, answer="no\n")
+    lines = ran.out.splitlines()
+    assert lines[0] == "3000 changes: create 3000 entities:"
+    assert (
+        lines[1:101] == [f"+ entity {name}" for name in sorted(f"e{n}" for n in range(3_000))][:100]
+    )
+    assert lines[101:] == [
+        "… and 2900 more: `penstock policy diff -f policy.yaml` shows all",
+        "left as it was",
+    ]
+    assert len(type_in(*DIFF).out.splitlines()) == 3_000
+
+
+def test_progress_is_told(type_in: Type, file: Path) -> None:
+    """Now and then in a log, in one line on a terminal."""
+    file.write_text("entities:\n" + "".join(f"  e{n}: {{}}\n" for n in range(1_500)))
+    assert type_in(*APPLY, "--yes").err == "1000 of 1500 changes made …\n"

@@ -1,0 +1,116 @@
+"""Commands that are interrupted, or whose output nobody reads."""
+
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import PENSTOCK, wait_for
+from tests.unit.cli.command import run
+
+MANY = 20_000
+
+
+@contextmanager
+def started(folder: Path, *arguments: str, **streams: int) -> "Iterator[subprocess.Popen[bytes]]":
+    with subprocess.Popen([str(PENSTOCK), *arguments], cwd=folder, **streams) as process:  # type: ignore[call-overload]
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """So many changes that there is time to press a key."""
+    run("limits", "set", "--create", "rpm=1/s", cwd=tmp_path)
+    file = tmp_path / "policy.yaml"
+    file.write_text("entities:\n" + "".join(f"  e{n:05}: {{}}\n" for n in range(MANY)))
+    return file
+
+
+def test_an_interrupted_apply_tells_what_was_made_and_what_was_not(
+    tmp_path: Path, policy: Path
+) -> None:
+    """And it is so; the next time makes the rest."""
+    err = tmp_path / "err"
+    apply = ("policy", "apply", "--yes", "-f", str(policy))
+    with (
+        err.open("wb") as notes,
+        started(tmp_path, *apply, stdout=subprocess.DEVNULL, stderr=notes.fileno()) as process,
+    ):
+        wait_for(lambda: "changes made" in err.read_text(), "progress", 60)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    said = [line for line in err.read_text().splitlines() if not line.endswith("changes made …")]
+    made = int(said[0].partition(" ")[0])
+    assert said[0] == f"{made} of {MANY} changes were made (interrupted). Not made:"
+    assert 1_000 <= made < MANY
+    assert said[1] == f"+ entity e{made:05}"
+    assert said[11] == f"… and {MANY - made - 10} more"
+    assert len(run("entity", "list", cwd=tmp_path).out.splitlines()) == made + 1, "and a header"
+    left = run("policy", "diff", "-f", str(policy), cwd=tmp_path).out.splitlines()
+    assert left[0] == f"+ entity e{made:05}"
+    assert len(left) == MANY - made
+
+
+def test_progress_on_a_terminal_is_one_line(tmp_path: Path) -> None:
+    """Written over, and gone at the end."""
+    run("limits", "set", "--create", "rpm=1/s", cwd=tmp_path)
+    (tmp_path / "p.yaml").write_text("entities: {a: {}, b: {}}")
+    screen, terminal = pty.openpty()
+    try:
+        apply = ("policy", "apply", "--yes", "-f", "p.yaml")
+        with started(tmp_path, *apply, stdout=subprocess.DEVNULL, stderr=terminal) as process:
+            assert process.wait(60) == 0
+        os.set_blocking(screen, False)
+        shown = os.read(screen, 10_000).decode()
+    finally:
+        os.close(screen)
+        os.close(terminal)
+    assert shown == "\r\x1b[K1 of 2 changes made\r\x1b[K2 of 2 changes made\r\x1b[K"
+
+
+def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:
+    """As a shell expects it of a program that a signal ended."""
+    run("limits", "set", "--create", "rpm=1/s", cwd=tmp_path)
+    screen, terminal = pty.openpty()
+    err = tmp_path / "err"
+    try:
+        with (
+            err.open("wb") as notes,
+            started(tmp_path, "limits", "delete", stdin=terminal, stderr=notes.fileno()) as process,
+        ):
+            wait_for(lambda: "Type yes" in err.read_text(), "the question", 60)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+    finally:
+        os.close(screen)
+        os.close(terminal)
+    assert "Traceback" not in err.read_text()
+    assert run("limits", "show", cwd=tmp_path).code == 0, "they are kept"
+
+
+def test_a_broken_pipe_exits_141_in_silence(tmp_path: Path, policy: Path) -> None:
+    """As with `penstock policy diff … | head`."""
+    read, write = os.pipe()
+    os.close(read)
+    diff = ("policy", "diff", "-f", str(policy))
+    try:
+        with started(tmp_path, *diff, stdout=write, stderr=subprocess.PIPE) as process:
+            _, err = process.communicate(timeout=60)
+    finally:
+        os.close(write)
+    assert (process.returncode, err) == (141, b"")
+
+
+def test_a_closed_output_is_no_fault(tmp_path: Path) -> None:
+    """As with `penstock … >&-` in a script that wants the exit code alone."""
+    command = ["sh", "-c", '"$0" limits set --create rpm=1/s >&-', str(PENSTOCK)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
