@@ -426,6 +426,19 @@ async def test_what_happens_without_the_store_is_on_record(policy_store: PolicyS
     assert event.after == {"$on_unavailable": "allow"}
 
 
+@pytest.mark.parametrize("key", [Key("bob", "gpt-4"), Key("user=bob", "$domain:d")])
+async def test_what_is_done_elsewhere_can_be_put_on_record(
+    policy_store: PolicyStore, key: Key
+) -> None:
+    """As it was given, beside the changes of policy."""
+    await policy_store.write_limits(Scope("bob"), BOTH, ANN)
+    reset = AuditEvent(
+        key.entity, "bucket.reset", NOW + 1, "eve", Scope(*key), {"rpm": -5}, {"rpm": 60_000}
+    )
+    await policy_store.record(reset)
+    assert (await events(policy_store, key.entity))[0] == reset
+
+
 async def test_a_refused_change_leaves_no_trace(policy_store: PolicyStore) -> None:
     """Neither a write nor a deletion."""
     await create(policy_store, "org")

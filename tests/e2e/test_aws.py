@@ -58,7 +58,7 @@ WRITING = """\
 limits set --entity user-2 rpm=5/minute
 entity create user-3
 entity update user-2 --parent project-2
-bucket reset user-1 gpt-4
+bucket reset user-1 gpt-4 --yes
 policy apply -f change.yaml --yes
 limits delete --resource gpt-4 --yes
 entity delete user-1 --yes

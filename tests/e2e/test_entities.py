@@ -147,7 +147,7 @@ def test_the_worked_example(tmp_path: Path, store_url: str, run: Run) -> None:
         assert "rpm" not in run("bucket", "show", "project-1", "gpt-4").stdout
         assert run("bucket", "list", "--resource", "gpt-4").stdout == "project-1\nuser-123\n"
 
-        assert run("bucket", "reset", "user-123", "gpt-4").stdout.endswith("full again\n")
+        assert run("bucket", "reset", "user-123", "gpt-4", "--yes").stdout.endswith("full again\n")
         assert " 100 of 100 " in run("bucket", "show", "user-123", "gpt-4").stdout
         events = run("audit", "project-1").stdout
     assert re.search(r"limits.write +entity project-1, resource gpt-4\n +\+ tpm: 100000/", events)
@@ -196,7 +196,7 @@ def test_changes_are_in_force_while_servers_run(tmp_path: Path, store_url: str, 
             site.wait_for_status("alice", 429)
             assert limit_of(site.call("alice")) == "project/gpt-4/rpm"
 
-        assert run("bucket", "reset", "project", "gpt-4").stdout.endswith("full again\n")
+        assert run("bucket", "reset", "project", "gpt-4", "--yes").stdout.endswith("full again\n")
         # A server that saw an empty bucket may go by that for a second.
         for site in sites:
             site.wait_for_status("alice", 200)

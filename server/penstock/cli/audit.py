@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.cli.store import PAGE, add_store_flags, check_name, with_store
+from penstock.cli.store import PAGE, add_store_flags, check_name, check_plain, with_store
 from penstock.cli.tables import (
     format_pairs,
     format_time,
@@ -15,7 +15,7 @@ from penstock.cli.tables import (
     print_note,
 )
 from penstock.config.rates import format_rate
-from penstock.core.limits import Limit
+from penstock.core.limits import MILLI, Limit
 from penstock.errors import ConfigError
 from penstock.store.policy_port import AuditEvent
 from penstock.store.port import Store
@@ -77,8 +77,11 @@ def _subject(arguments: argparse.Namespace) -> str:
     subject = str(arguments.subject)
     if subject.startswith(RESOURCE_SUBJECT):
         check_name("resource", subject.removeprefix(RESOURCE_SUBJECT))
-    elif subject != SYSTEM_SUBJECT:
+    elif subject.startswith("$") and subject != SYSTEM_SUBJECT:
         check_name("entity", subject)
+    else:
+        # Those of rules' buckets are longer than names of entities can be.
+        check_plain("entity", subject)
     return subject
 
 
@@ -101,6 +104,8 @@ def _values(event: AuditEvent) -> dict[str, Any]:
 
 def _differences(event: AuditEvent) -> list[str]:
     write = _entity_facts if event.scope is None else _limit_rates
+    if event.action == "bucket.reset":
+        write = _balances
     before, after = write(event.before or {}), write(event.after or {})
     lines = []
     for name in sorted({*before, *after}):
@@ -118,6 +123,10 @@ def _entity_facts(record: Mapping[str, Any]) -> dict[str, str]:
         "cascade": "yes" if record.get("cascade") else "",
         "metadata": format_pairs(record.get("metadata") or {}),
     }
+
+
+def _balances(record: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{balance // MILLI} left" for name, balance in record.items()}
 
 
 def _limit_rates(record: Mapping[str, Any]) -> dict[str, str]:

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.cli.actions import add_action
+from penstock.cli.asking import agrees, check_somebody_is_there
+from penstock.cli.chains import climb
 from penstock.cli.store import (
     add_store_flags,
     all_of,
+    change_of,
     check_name,
     check_plain,
     now_ms,
@@ -24,10 +27,10 @@ from penstock.cli.tables import (
 from penstock.config.durations import format_duration
 from penstock.config.rates import format_rate
 from penstock.core.bucket import Item, settle, wait_ms
-from penstock.core.entities import resolve
+from penstock.core.entities import Scope, resolve
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Key
-from penstock.store.policy_port import Page
+from penstock.store.policy_port import AuditEvent, Change, Page
 from penstock.store.port import Store
 
 BAR: Final = 12
@@ -55,10 +58,11 @@ example:
 """,
     "reset": f"""\
 {NAMES}
-exit code: 0 full again, 1 there was none, 2 error
+exit code: 0 full again, 1 there was none or it was left, 2 error
 
-example:
+examples:
   penstock bucket reset user-123 gpt-4
+  penstock bucket reset user-123 gpt-4 --yes --by alice
 """,
 }
 
@@ -77,7 +81,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         else:
             parser.add_argument("entity", metavar="ENTITY", help="who consumes")
             parser.add_argument("resource", metavar="RESOURCE", help="what is consumed")
-        add_store_flags(parser, reads=name != "reset")
+        if name == "reset":
+            parser.add_argument("--yes", action="store_true", help="don't ask")
+        add_store_flags(parser, reads=name != "reset", writes=name == "reset")
 
 
 class Level(NamedTuple):
@@ -105,26 +111,64 @@ def _check_resource(resource: str) -> None:
         check_name("resource", resource)
 
 
+class Shown(NamedTuple):
+    """The buckets of one entity for a resource."""
+
+    key: Key
+    levels: Sequence[Level]
+    is_stored: bool
+    is_counted: bool = True
+    """What the entity that was asked for takes is also taken here."""
+
+
 def _show(arguments: argparse.Namespace) -> int:
     key = _key(arguments)
 
-    async def work(store: Store) -> tuple[tuple[Limit, ...], Item | None]:
-        return await _limits(store, key), await store.read(key)
+    async def work(store: Store) -> list[Shown]:
+        at_ms = now_ms()
+        if key.resource.startswith("$"):
+            return [await _look(store, key, (), at_ms)]
+        return [
+            (await _look(store, step.key, step.resolved.limits, at_ms))._replace(
+                is_counted=step.is_counted
+            )
+            for step in await climb(store, key)
+        ]
 
-    limits, item = with_store(arguments, work)
-    if not limits and item is not None:
-        limits = tuple(bucket.limit for bucket in item.buckets)
-    levels = _levels(limits, item, now_ms())
+    shown, *parents = with_store(arguments, work)
     if arguments.json:
-        values = [_values(level) for level in levels]
-        print_json({**key._asdict(), "stored": item is not None, "buckets": values})
-    elif levels:
-        idle = "" if item else ": nothing was taken lately"
-        print_line(f"{key.entity} on {key.resource}{idle}")
-        print_lines(table_lines((), [_row(level) for level in levels], "  "))
+        above = [{**_shown_values(one), "is_counted": one.is_counted} for one in parents]
+        print_json({**_shown_values(shown), "parents": above})
+    elif shown.levels:
+        _print_levels(shown, "")
+        for parent in parents:
+            counted = "parent" if parent.is_counted else "parent, not counted: no cascade"
+            _print_levels(parent, f" ({counted})")
     else:
         print_note(f"{key.entity} on {key.resource}: nothing is limited")
-    return 0 if levels else 1
+    return 0 if shown.levels else 1
+
+
+async def _look(store: Store, key: Key, limits: tuple[Limit, ...], at_ms: int) -> Shown:
+    item = await store.read(key)
+    if not limits and item is not None:
+        limits = tuple(bucket.limit for bucket in item.buckets)
+    return Shown(key, _levels(limits, item, at_ms), item is not None)
+
+
+def _print_levels(shown: Shown, what: str) -> None:
+    entity, resource = shown.key
+    if not shown.levels:
+        print_line(f"{entity} on {resource}{what}: nothing is limited")
+        return
+    idle = "" if shown.is_stored else ": nothing was taken lately"
+    print_line(f"{entity} on {resource}{what}{idle}")
+    print_lines(table_lines((), [_row(level) for level in shown.levels], "  "))
+
+
+def _shown_values(shown: Shown) -> dict[str, Any]:
+    values = [_values(level) for level in shown.levels]
+    return {**shown.key._asdict(), "stored": shown.is_stored, "buckets": values}
 
 
 async def _limits(store: Store, key: Key) -> tuple[Limit, ...]:
@@ -192,11 +236,39 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _reset(arguments: argparse.Namespace) -> int:
     key = _key(arguments)
+    change = change_of(arguments)
+    check_somebody_is_there(arguments.yes, "fill the buckets")
+
+    async def look(store: Store) -> Shown:
+        return await _look(store, key, await _limits(store, key), change.now_ms)
+
+    shown = with_store(arguments, look)
+    name = f"{key.entity} on {key.resource}"
+    if not shown.is_stored:
+        print_line(f"{name}: there is no bucket")
+        return 1
+    left = ", ".join(_tell_left(level) for level in shown.levels)
+    if not arguments.yes and not agrees(f"This fills {name}: {left}."):
+        print_line(f"{name}: left as it was")
+        return 1
 
     async def work(store: Store) -> bool:
-        return await store.reset(key, now_ms(), await _limits(store, key))
+        # First on record: a reset that nobody knows of is worse than a record of none.
+        await store.policy.record(_event(shown, change))
+        return await store.reset(key, change.now_ms, await _limits(store, key))
 
     done = with_store(arguments, work)
-    result = "full again" if done else "there is no bucket"
-    print_line(f"{key.entity} on {key.resource}: {result}")
+    print_line(f"{name}: {'full again' if done else 'there is no bucket'}")
     return 0 if done else 1
+
+
+def _tell_left(level: Level) -> str:
+    name = f"{level.limit.name} " if level.limit.name else ""
+    return f"{name}{level.balance // MILLI} of {level.limit.burst // MILLI}"
+
+
+def _event(shown: Shown, change: Change) -> AuditEvent:
+    before = {level.limit.name: level.balance for level in shown.levels}
+    after = {level.limit.name: level.limit.burst for level in shown.levels}
+    key, at_ms = shown.key, change.now_ms
+    return AuditEvent(key.entity, "bucket.reset", at_ms, change.by, Scope(*key), before, after)

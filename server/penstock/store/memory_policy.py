@@ -116,6 +116,11 @@ class MemoryPolicy:
         names = _names_page(entities, after, count)
         return Page(tuple(Key(name, resource) for name in names.items), names.next)
 
+    async def record(self, event: AuditEvent) -> None:
+        change = Change(event.by, event.at_ms)
+        before, after = dict(event.before or {}), dict(event.after or {})
+        self._record(event.subject, event.action, change, event.scope, before, after)
+
     async def list_audit(self, subject: str, after: str | None, count: int) -> Page[AuditEvent]:
         end = event_before(after)
         events = [

@@ -30,17 +30,18 @@ class AuditEvent(NamedTuple):
 
     Both are plain JSON (`policy_laws.py`): the fields of an entity; or limits as
     `{name: {capacity, burst, refill, period_ms}}`, in millitokens, with `$on_unavailable` beside
-    them where that is set. An entity deleted with its limits is one event, of the entity.
+    them where that is set; or balances as `{name: millitokens}`, where buckets were reset. An
+    entity deleted with its limits is one event, of the entity.
     """
 
     subject: str
     """An entity's name, `$RESOURCE:{name}`, or `$SYSTEM`."""
     action: str
-    """`entity.write`, `entity.delete`, `limits.write`, `limits.delete`."""
+    """`entity.write`, `entity.delete`, `limits.write`, `limits.delete`, `bucket.reset`."""
     at_ms: int
     by: str
     scope: Scope | None
-    """Which limits, where it is about limits."""
+    """Which limits, where it is about limits; which buckets, where it is about a reset."""
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
 
@@ -109,6 +110,10 @@ class PolicyStore(Protocol):
 
     async def list_buckets(self, resource: str, after: str | None, count: int) -> Page[Key]:
         """Items of a resource, by entity, whether the entity is stored or not."""
+        ...
+
+    async def record(self, event: AuditEvent) -> None:
+        """Put on record what is done elsewhere: a reset of buckets."""
         ...
 
     async def list_audit(self, subject: str, after: str | None, count: int) -> Page[AuditEvent]:

@@ -17,6 +17,7 @@ def now_ms(monkeypatch: pytest.MonkeyPatch) -> int:
     """Time stands still for the command."""
     now_ms = time.time_ns() // 1_000_000 // 60_000 * 60_000
     monkeypatch.setattr("penstock.cli.bucket.now_ms", lambda: now_ms)
+    monkeypatch.setattr("penstock.cli.store.now_ms", lambda: now_ms)
     return now_ms
 
 
@@ -75,7 +76,7 @@ def test_a_bucket_of_a_clock_that_was_ahead_is_full_later_and_reset_at_once(
     consume(50, now_ms + 600_000)
     found = json.loads(type_in("bucket", "show", "user-123", "gpt-4", "--json").out)
     assert found["buckets"][0]["full_in_ms"] == 600_000 + 30_000
-    assert type_in("bucket", "reset", "user-123", "gpt-4").code == 0
+    assert type_in("bucket", "reset", "user-123", "gpt-4", "--yes").code == 0
     consume(50, now_ms)
     found = json.loads(type_in("bucket", "show", "user-123", "gpt-4", "--json").out)
     assert found["buckets"][0]["full_in_ms"] == 30_000
@@ -111,13 +112,13 @@ def test_buckets_are_listed_and_reset(type_in: Type, now_ms: int) -> None:
     set_limits(type_in)
     ran = type_in("bucket", "list", "--resource", "gpt-4")
     assert (ran.code, ran.out, ran.err) == (0, "", "resource gpt-4: no buckets\n")
-    ran = type_in("bucket", "reset", "user-123", "gpt-4")
+    ran = type_in("bucket", "reset", "user-123", "gpt-4", "--yes")
     assert (ran.code, ran.out) == (1, "user-123 on gpt-4: there is no bucket\n")
     consume(50, now_ms)
     assert type_in("bucket", "list", "--resource", "gpt-4").out == "user-123\n"
     found = json.loads(type_in("bucket", "list", "--resource", "gpt-4", "--json").out)
     assert found == [{"entity": "user-123", "resource": "gpt-4"}]
-    ran = type_in("bucket", "reset", "user-123", "gpt-4")
+    ran = type_in("bucket", "reset", "user-123", "gpt-4", "--yes")
     assert (ran.code, ran.out) == (0, "user-123 on gpt-4: full again\n")
     assert "100 of 100" in type_in("bucket", "show", "user-123", "gpt-4").out
 
@@ -136,3 +137,62 @@ def test_a_name_that_can_not_be_is_told(type_in: Type, action: str) -> None:
     ran = type_in("bucket", action, "a\nb", "gpt-4")
     assert ran.code == 2
     assert "characters that can't be printed" in ran.err
+
+
+def test_a_reset_asks_and_is_on_record(type_in: Type, now_ms: int) -> None:
+    """Who did it, what was left, and what is there now; one that is not made is not recorded."""
+    set_limits(type_in)
+    consume(150, now_ms, CHARGE)
+    reset = ("bucket", "reset", "user-123", "gpt-4", "--by", "ann")
+    ran = type_in(*reset)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith("nobody is there to be asked: give --yes to fill the buckets\n")
+    ran = type_in(*reset, answer="no\n")
+    assert (ran.code, ran.out) == (1, "user-123 on gpt-4: left as it was\n")
+    question = "This fills user-123 on gpt-4: rpm -50 of 100, tpm 20 of 20."
+    assert ran.err == f"{question}\nType yes to go on: "
+    assert type_in("audit", "user-123").code == 1
+    assert "50 in debt" in type_in("bucket", "show", "user-123", "gpt-4").out
+    ran = type_in(*reset, answer="yes\n")
+    assert (ran.code, ran.out) == (0, "user-123 on gpt-4: full again\n")
+    when, rpm = type_in("audit", "user-123").out.splitlines()
+    assert when.endswith("Z  ann  bucket.reset  entity user-123, resource gpt-4")
+    assert rpm == "    ~ rpm: -50 left → 100 left"
+
+
+def test_a_reset_of_a_rules_bucket_is_on_record(type_in: Type, now_ms: int) -> None:
+    """Under the name that the bucket has, however long."""
+    entity = f"user={'b' * 400}"
+    consume(50, now_ms, key=Key(entity, "$domain:d"))
+    assert type_in("bucket", "reset", entity, "$domain:d", "--yes").code == 0
+    ran = type_in("audit", entity)
+    assert (ran.code, "bucket.reset" in ran.out) == (0, True)
+
+
+def test_a_child_is_shown_with_its_parents(type_in: Type, now_ms: int) -> None:
+    """What it takes is taken there, too, as far as it cascades."""
+    set_limits(type_in)
+    type_in("entity", "create", "org")
+    type_in("entity", "create", "project", "--parent", "org")
+    type_in("entity", "create", "user-123", "--parent", "project", "--cascade")
+    type_in("limits", "set", "--entity", "project", "rpm=50/minute")
+    consume(30, now_ms)
+    shown = ("bucket", "show", "user-123", "gpt-4")
+    assert (
+        type_in(*shown).out
+        == """\
+user-123 on gpt-4
+  rpm  ████████░░░░  70 of 100  100/minute  full in 18s
+  tpm  ████████████  20 of 20   10/minute   full
+project on gpt-4 (parent): nothing was taken lately
+  rpm  ████████████  50 of 50  50/minute  full
+org on gpt-4 (parent, not counted: no cascade): nothing was taken lately
+  rpm  ████████████  100 of 100  100/minute  full
+  tpm  ████████████  20 of 20    10/minute   full
+"""
+    )
+    parents = json.loads(type_in(*shown, "--json").out)["parents"]
+    assert [(one["entity"], one["is_counted"]) for one in parents] == [
+        ("project", True), ("org", False),
+    ]  # fmt: skip
+    assert parents[0]["buckets"][0]["balance"] == 50

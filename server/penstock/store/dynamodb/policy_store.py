@@ -6,7 +6,7 @@ always told from what was read.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -196,6 +196,15 @@ class DynamoPolicy:
         listing = Listing(resource_partition(resource), "GSI2", "BUCKET#")
         return await self._list(listing, after, count, _bucket)
 
+    async def record(self, event: AuditEvent) -> None:
+        change = Change(event.by, event.at_ms)
+
+        async def plan() -> Plan[None]:
+            records = event.before, event.after
+            return None, [self._event(event.subject, event.action, change, event.scope, *records)]
+
+        await self._commit(plan)
+
     async def list_audit(self, subject: str, after: str | None, count: int) -> Page[AuditEvent]:
         listing = Listing(audit_partition(subject), prefix=AUDITS, newest_first=True)
         page = await read_page(self._engine, listing, after, count)
@@ -226,8 +235,8 @@ class DynamoPolicy:
         action: str,
         change: Change,
         scope: Scope | None,
-        before: dict[str, Any] | None,
-        after: dict[str, Any] | None,
+        before: Mapping[str, Any] | None,
+        after: Mapping[str, Any] | None,
     ) -> Action:
         event = AuditEvent(subject, action, change.now_ms, change.by, scope, before, after)
         # In order of time, and within a millisecond as this process made them.

@@ -192,6 +192,14 @@ class SqlitePolicy:
         rows = await self._fetch(query, resource, after or "", count + 1)
         return page_of([Key(entity, resource) for (entity,) in rows], count, lambda key: key.entity)
 
+    async def record(self, event: AuditEvent) -> None:
+        change = Change(event.by, event.at_ms)
+
+        def work(db: sqlite3.Connection) -> None:
+            _record(db, event.subject, event.action, change, event.scope, event.before, event.after)
+
+        await self._writer.run(work, writes=True)
+
     async def list_audit(self, subject: str, after: str | None, count: int) -> Page[AuditEvent]:
         rows = await self._fetch(_EVENTS, subject, event_before(after), count + 1)
         page = page_of(rows, count, lambda row: str(row[0]))
