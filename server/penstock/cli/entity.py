@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from penstock.cli.actions import add_action
 from penstock.cli.asking import agrees, check_somebody_is_there
-from penstock.cli.store import add_store_flags, all_of, change_of, check_name, with_store
+from penstock.cli.names import similar_entity
+from penstock.cli.store import (
+    add_store_flags,
+    all_of,
+    change_of,
+    check_name,
+    tell_when_in_force,
+    with_store,
+)
 from penstock.cli.tables import (
     format_pairs,
     print_json,
@@ -131,15 +139,16 @@ def _update(arguments: argparse.Namespace) -> int:
 
     entity = with_store(arguments, work)
     if entity is None:
-        return _not_there(arguments.name)
+        return _not_there(arguments)
     print_line(f"entity {entity.name}: now at version {entity.version}")
+    tell_when_in_force()
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
     entity = _find(arguments)
     if entity is None:
-        return _not_there(arguments.name)
+        return _not_there(arguments)
     if arguments.json:
         print_json(_values(entity))
         return 0
@@ -168,7 +177,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _children(arguments: argparse.Namespace) -> int:
     if _find(arguments) is None:
-        return _not_there(arguments.name)
+        return _not_there(arguments)
     name = arguments.name
 
     async def work(store: Store) -> list[str]:
@@ -189,7 +198,7 @@ def _delete(arguments: argparse.Namespace) -> int:
     check_name("entity", name)
     check_somebody_is_there(arguments.yes, "delete the entity")
     if _find(arguments) is None:
-        return _not_there(name)
+        return _not_there(arguments)
     warning = f"This deletes entity {name} with its limits and buckets, for ever."
     if not arguments.yes and not agrees(warning, name, "the entity's name"):
         print_line(f"entity {name}: kept")
@@ -205,8 +214,9 @@ def _find(arguments: argparse.Namespace) -> Entity | None:
     return with_store(arguments, lambda store: store.policy.read_entity(arguments.name))
 
 
-def _not_there(name: str) -> int:
-    print_note(f"entity {name}: not there")
+def _not_there(arguments: argparse.Namespace) -> int:
+    meant = with_store(arguments, lambda store: similar_entity(store, arguments.name))
+    print_note(f"entity {arguments.name}: not there{meant}")
     return 1
 
 

@@ -7,21 +7,23 @@ from typing import Any, Final
 
 from penstock.cli.actions import add_action
 from penstock.cli.asking import agrees, check_somebody_is_there
-from penstock.cli.store import add_store_flags, all_of, change_of, check_name, with_store
-from penstock.cli.tables import (
-    format_limits,
-    limit_lines,
-    limit_values,
-    print_json,
-    print_line,
-    print_lines,
-    print_note,
-    table_lines,
+from penstock.cli.chains import Step, climb
+from penstock.cli.names import tell_if_not_there
+from penstock.cli.scopes import describe, scope_values, shown_lines, shown_values
+from penstock.cli.store import (
+    add_store_flags,
+    all_of,
+    change_of,
+    check_name,
+    tell_when_in_force,
+    with_store,
 )
+from penstock.cli.tables import print_json, print_line, print_lines, print_note, table_lines
 from penstock.config.kinds import UNAVAILABLE
 from penstock.config.rates import MAX_LIMITS, RATE_FORM, parse_limit
-from penstock.core.entities import SYSTEM, Resolved, Scope, StoredLimits, resolve
+from penstock.core.entities import SYSTEM, Scope, StoredLimits
 from penstock.core.limits import Limit
+from penstock.core.take import Key
 from penstock.errors import ConfigError
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Store
@@ -122,11 +124,14 @@ def _set(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"no limits: write NAME=RATE, with a rate such as {RATE_FORM}")
 
     async def work(store: Store) -> StoredLimits:
+        if scope.entity is not None:
+            await tell_if_not_there(store, scope.entity)
         before = await store.policy.read_limits(scope) or StoredLimits((), 0)
         wanted = StoredLimits(limits or before.limits, 0, unavailable or before.on_unavailable)
         return await store.policy.write_limits(scope, wanted, change_of(arguments))
 
-    print_line(f"{scope}: {_describe(with_store(arguments, work))}")
+    print_line(f"{scope}: {describe(with_store(arguments, work))}")
+    tell_when_in_force()
     return 0
 
 
@@ -147,61 +152,24 @@ def _parse_limits(texts: Sequence[str]) -> tuple[Limit, ...]:
     return tuple(limits.values())
 
 
-def _describe(stored: StoredLimits) -> str:
-    limits = format_limits(stored.limits) or "no limits"
-    unavailable = stored.on_unavailable
-    return f"{limits} (on unavailable: {unavailable})" if unavailable else limits
-
-
 def _show(arguments: argparse.Namespace) -> int:
     scope = _scope(arguments)
 
-    async def work(store: Store) -> tuple[StoredLimits | None, Resolved | None]:
-        if scope.entity is None or scope.resource is None:
-            return await store.policy.read_limits(scope), None
-        lookup = await store.policy.lookup(scope.entity, scope.resource)
-        return lookup.limits.get(scope), resolve(lookup, scope.entity, scope.resource)
+    async def work(store: Store) -> tuple[StoredLimits | None, Sequence[Step]]:
+        if scope.entity is None:
+            return await store.policy.read_limits(scope), ()
+        await tell_if_not_there(store, scope.entity)
+        if scope.resource is None:
+            return await store.policy.read_limits(scope), ()
+        steps = await climb(store, Key(scope.entity, scope.resource))
+        return steps[0].lookup.limits.get(scope), steps
 
-    stored, resolved = with_store(arguments, work)
+    stored, steps = with_store(arguments, work)
     if arguments.json:
-        print_json(_show_values(scope, stored, resolved))
+        print_json(shown_values(scope, stored, steps))
     else:
-        print_lines(_show_lines(scope, stored, resolved))
-    return 0 if stored is not None or (resolved is not None and resolved.limits) else 1
-
-
-def _show_values(
-    scope: Scope, stored: StoredLimits | None, resolved: Resolved | None
-) -> dict[str, Any]:
-    own = stored or StoredLimits((), 0)
-    values = _scope_values(scope, own)
-    if resolved is not None:
-        source = None if resolved.scope is None else resolved.scope._asdict()
-        values["in_force"] = {"from": source, "limits": limit_values(resolved.limits)}
-    return values
-
-
-def _scope_values(scope: Scope, stored: StoredLimits) -> dict[str, Any]:
-    values: dict[str, Any] = {**scope._asdict(), "limits": limit_values(stored.limits)}
-    if scope == SYSTEM:
-        values["on_unavailable"] = stored.on_unavailable or None
-    return {**values, "version": stored.version}
-
-
-def _show_lines(scope: Scope, stored: StoredLimits | None, resolved: Resolved | None) -> list[str]:
-    if stored is None:
-        lines = [f"{scope}: no limits" + (" of its own" if resolved is not None else "")]
-    else:
-        lines = [f"{scope}: version {stored.version}", *limit_lines(stored.limits)]
-        if stored.on_unavailable:
-            lines.append(f"  on unavailable: {stored.on_unavailable}")
-    if resolved is None:
-        return lines
-    if resolved.scope is None:
-        return [*lines, "in force: nothing, it is unlimited"]
-    if resolved.scope == scope:
-        return [*lines, "in force: these"]
-    return [*lines, f"in force: those of {resolved.scope}", *limit_lines(resolved.limits)]
+        print_lines(shown_lines(scope, stored, steps))
+    return 0 if stored is not None or (steps and steps[0].resolved.limits) else 1
 
 
 def _delete(arguments: argparse.Namespace) -> int:
@@ -211,13 +179,14 @@ def _delete(arguments: argparse.Namespace) -> int:
     if stored is None:
         print_line(f"{scope}: no limits")
         return 1
-    warning = f"This deletes the limits of {scope}: {_describe(stored)}"
+    warning = f"This deletes the limits of {scope}: {describe(stored)}"
     if not arguments.yes and not agrees(warning):
         print_line(f"{scope}: limits kept")
         return 1
     change = change_of(arguments)
     with_store(arguments, lambda store: store.policy.delete_limits(scope, change))
     print_line(f"{scope}: limits deleted")
+    tell_when_in_force()
     return 0
 
 
@@ -236,13 +205,13 @@ def _list(arguments: argparse.Namespace) -> int:
 
     found = with_store(arguments, work)
     if arguments.json:
-        print_json([_scope_values(scope, stored) for scope, stored in found.items()])
+        print_json([scope_values(scope, stored) for scope, stored in found.items()])
         return 0
     if not found:
         print_note("nothing has limits" if resource is None else "no entity has its own limits")
         return 0
     rows = [
-        (scope.entity or "(all)", scope.resource or "(all)", _describe(stored))
+        (scope.entity or "(all)", scope.resource or "(all)", describe(stored))
         for scope, stored in found.items()
     ]
     print_lines(table_lines(("ENTITY", "RESOURCE", "LIMITS"), rows))

@@ -11,7 +11,13 @@ from penstock.cli.applying import make_changes
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.changes import change_lines, change_values, count_changes
 from penstock.cli.limits import read_all_limits
-from penstock.cli.store import add_store_flags, all_of, change_of, with_store
+from penstock.cli.store import (
+    add_store_flags,
+    all_of,
+    change_of,
+    tell_when_in_force,
+    with_store,
+)
 from penstock.cli.tables import print_json, print_line, print_lines, print_note
 from penstock.config.policy_file import format_policy, read_policy
 from penstock.config.problems import RulesError
@@ -92,6 +98,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     if not with_store(arguments, lambda store: make_changes(store, changes, change, file)):
         raise KeyboardInterrupt
     print_line(f"{count} made{unnamed}")
+    tell_when_in_force()
     return 0
 
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from penstock.config.flags import add_flags, read_settings
+from penstock.cli.tables import print_note
+from penstock.config.flags import DECLARED, add_flags, read_settings
 from penstock.core.entities import name_problem
 from penstock.core.foreign_text import is_plain, show
 from penstock.errors import ConfigError, MissingStoreError
@@ -71,6 +72,12 @@ def _how_to_name_it(may_create: bool | None) -> str:
     advice = "name the store of your server with --store or PENSTOCK_STORE"
     # Commands without the flag find nothing in a new store.
     return advice if may_create is None else f"{advice}, or give --create to make a new one"
+
+
+def tell_when_in_force() -> None:
+    """Servers keep what they read. The command can't know for how long: it is their setting."""
+    kept = next(setting for setting in DECLARED if setting.name == "policy_cache_ttl")
+    print_note(f"in force within {kept.default_text}, or within the {kept.flag} of your servers")
 
 
 def now_ms() -> int:

@@ -144,4 +144,4 @@ def test_a_reader_that_stops_reading_is_no_fault(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(20) == 2
+        assert process.wait(20) == 141

@@ -144,3 +144,13 @@ def test_an_update_to_cascade_needs_a_parent(type_in: Type) -> None:
         2,
         "penstock: error: --cascade needs a --parent to cascade to\n",
     )
+
+
+@pytest.mark.parametrize("action", ["show", "children", "update", "delete"])
+def test_a_name_that_is_nearly_right_is_suggested(type_in: Type, action: str) -> None:
+    """Also in another case."""
+    type_in("entity", "create", "Project-1")
+    more = {"update": ["--cascade"], "delete": ["--yes"]}.get(action, [])
+    ran = type_in("entity", action, "projct-1", *more)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "entity projct-1: not there; did you mean Project-1?\n"

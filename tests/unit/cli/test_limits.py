@@ -7,12 +7,14 @@ from penstock.cli import main
 
 from tests.unit.cli.conftest import Type
 
+IN_FORCE = "in force within 1m, or within the --policy-cache-ttl of your servers\n"
+
 
 def test_limits_of_all_four_levels(type_in: Type) -> None:
     """Each is set by what is named, and all are listed."""
     ran = type_in("limits", "set", "rpm=1000/minute", "--on-unavailable", "deny")
     assert (ran.code, ran.out, ran.err) == (
-        0, "system: rpm=1000/minute (on unavailable: deny)\n", "",
+        0, "system: rpm=1000/minute (on unavailable: deny)\n", IN_FORCE,
     )  # fmt: skip
     gpt = ("--resource", "gpt-4")
     ran = type_in("limits", "set", *gpt, "tpm=10000/minute,burst=15000", "rpm=100/min")
@@ -71,6 +73,8 @@ system: version 2
         ],
         "on_unavailable": "allow",
         "version": 2,
+        "in_force": None,
+        "parents": [],
     }
 
 
@@ -100,6 +104,54 @@ in force: those of resource gpt-4
     assert found["in_force"]["limits"][0]["rate"] == "7/hour"
     type_in("limits", "set", "--entity", "bob", "--resource", "gpt-4", "rpm=8/hour")
     assert type_in(*both).out.endswith("rpm    8/hour  8\nin force: these\n")
+
+
+def test_show_tells_what_the_parents_have_in_force(type_in: Type) -> None:
+    """A child takes from them as well, as far as it cascades."""
+    type_in("entity", "create", "org")
+    type_in("entity", "create", "project", "--parent", "org")
+    type_in("entity", "create", "bob", "--parent", "project", "--cascade")
+    type_in("limits", "set", "--resource", "gpt-4", "rpm=7/hour")
+    type_in("limits", "set", "--entity", "project", "rpm=20/hour")
+    both = ("limits", "show", "--entity", "bob", "--resource", "gpt-4")
+    assert (
+        type_in(*both).out
+        == """\
+entity bob, resource gpt-4: no limits of its own
+in force: those of resource gpt-4
+  LIMIT  RATE    BURST
+  rpm    7/hour  7
+parent project: counts, too, by the limits of entity project
+  LIMIT  RATE     BURST
+  rpm    20/hour  20
+parent org: not counted, there is no cascade up to it
+"""
+    )
+    project, org = json.loads(type_in(*both, "--json").out)["parents"]
+    assert project["in_force"]["from"] == {"entity": "project", "resource": None}
+    assert project["in_force"]["limits"][0]["tokens"] == 20
+    assert (project["is_counted"], org["is_counted"]) == (True, False)
+
+
+def test_limits_of_an_entity_that_does_not_exist_are_said(type_in: Type) -> None:
+    """They are allowed, and often a typo."""
+    type_in("entity", "create", "user-123")
+    assert type_in("limits", "set", "--entity", "user-123", "rpm=1/s").err == IN_FORCE
+    note = "entity usr-123 is not created: limits hold for the name alone; did you mean user-123?\n"
+    ran = type_in("limits", "set", "--entity", "usr-123", "rpm=1/s")
+    assert (ran.code, ran.err) == (0, note + IN_FORCE)
+    for scope in (("--entity", "usr-123"), ("--entity", "usr-123", "--resource", "r")):
+        assert type_in("limits", "show", *scope).err == note
+    far = type_in("limits", "show", "--entity", "other").err
+    assert far == "entity other is not created: limits hold for the name alone\n"
+
+
+def test_it_is_said_when_a_change_is_in_force(type_in: Type) -> None:
+    """Servers keep what they read for a while."""
+    type_in("entity", "create", "bob")
+    assert type_in("limits", "set", "--entity", "bob", "rpm=1/s").err == IN_FORCE
+    assert type_in("entity", "update", "bob", "--metadata", "a=b").err == IN_FORCE
+    assert type_in("limits", "delete", "--entity", "bob", "--yes").err == IN_FORCE
 
 
 def test_what_is_set_replaces_what_was(type_in: Type) -> None:

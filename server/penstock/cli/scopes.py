@@ -1,0 +1,77 @@
+"""Stored limits as `penstock limits` shows them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.cli.chains import Step
+from penstock.cli.tables import format_limits, limit_lines, limit_values
+from penstock.core.entities import Resolved, Scope, StoredLimits
+
+
+def describe(stored: StoredLimits) -> str:
+    limits = format_limits(stored.limits) or "no limits"
+    unavailable = stored.on_unavailable
+    return f"{limits} (on unavailable: {unavailable})" if unavailable else limits
+
+
+def scope_values(scope: Scope, stored: StoredLimits) -> dict[str, Any]:
+    """A scope as scripts see it: the same keys for each."""
+    return {
+        **scope._asdict(),
+        "limits": limit_values(stored.limits),
+        "on_unavailable": stored.on_unavailable or None,
+        "version": stored.version,
+    }
+
+
+def shown_values(
+    scope: Scope, stored: StoredLimits | None, steps: Sequence[Step]
+) -> dict[str, Any]:
+    """The same, with what is in force where an entity and a resource are named."""
+    parents = [
+        {
+            "entity": step.key.entity,
+            "is_counted": step.is_counted,
+            "in_force": _in_force_values(step.resolved),
+        }
+        for step in steps[1:]
+    ]
+    in_force = _in_force_values(steps[0].resolved) if steps else None
+    own = scope_values(scope, stored or StoredLimits((), 0))
+    return {**own, "in_force": in_force, "parents": parents}
+
+
+def _in_force_values(resolved: Resolved) -> dict[str, Any]:
+    source = None if resolved.scope is None else resolved.scope._asdict()
+    return {"from": source, "limits": limit_values(resolved.limits)}
+
+
+def shown_lines(scope: Scope, stored: StoredLimits | None, steps: Sequence[Step]) -> list[str]:
+    if stored is None:
+        lines = [f"{scope}: no limits" + (" of its own" if steps else "")]
+    else:
+        lines = [f"{scope}: version {stored.version}", *limit_lines(stored.limits)]
+        if stored.on_unavailable:
+            lines.append(f"  on unavailable: {stored.on_unavailable}")
+    for number, step in enumerate(steps):
+        lines += _in_force_lines(step, scope) if number == 0 else _parent_lines(step)
+    return lines
+
+
+def _in_force_lines(step: Step, asked: Scope) -> list[str]:
+    limits, scope = step.resolved
+    if scope is None:
+        return ["in force: nothing, it is unlimited"]
+    if scope == asked:
+        return ["in force: these"]
+    return [f"in force: those of {scope}", *limit_lines(limits)]
+
+
+def _parent_lines(step: Step) -> list[str]:
+    limits, scope = step.resolved
+    name = step.key.entity
+    if not step.is_counted:
+        return [f"parent {name}: not counted, there is no cascade up to it"]
+    if scope is None:
+        return [f"parent {name}: nothing is in force, it is unlimited"]
+    return [f"parent {name}: counts, too, by the limits of {scope}", *limit_lines(limits)]
