@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.transport.address import write_address
+from penstock.transport.checkers import connected_ports
 from penstock.transport.client_names import NamedClients
 from penstock.transport.codec import METHOD, SERVICE, decode_request
 from penstock.transport.grpc_bind import bind
@@ -32,6 +33,9 @@ LOG: Final = logging.getLogger(__name__)
 
 QUIET_S: Final = 0.5
 """Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
+
+NAMED: Final = 5
+"""Health checkers that one line of the log names."""
 
 SERVING_TASK: Final = "_server_main_loop"
 """gRPC's coroutine that accepts calls. It is the only thing that tells when gRPC has stopped to."""
@@ -125,15 +129,32 @@ class GrpcServer:
     async def drain(self, timeout_s: float) -> None:
         """Say NOT_SERVING, and go on serving until clients have moved away or time is up.
 
-        They have once every health checker has been told, and no call came for a while.
+        They have once every health checker has been told, and no call came for a while. The log
+        has whom the drain waits for.
         """
         self.set_serving(serving=False)
-        start = time.monotonic()
+        start, told = time.monotonic(), ""
         while (left := start + timeout_s - time.monotonic()) > 0:
             calls = self._calls
             await asyncio.sleep(min(QUIET_S, left))
-            if calls == self._calls and self._health.all_told_since(start):
+            awaited = self._awaited(start, is_busy=calls != self._calls)
+            if not awaited:
                 return
+            if awaited != told:
+                told = awaited
+                LOG.info("draining: waiting for %s", awaited)
+        LOG.warning("draining took %s s, which is all it may; was waiting for %s", timeout_s, told)
+
+    def _awaited(self, start: float, *, is_busy: bool) -> str:
+        """Whom a drain waits for; empty if there is nobody."""
+        ports = None if self._listener.uds else connected_ports(self._listener.port)
+        checkers = self._health.checkers.awaited_since(start, ports)
+        waits = ["clients that still send requests"] if is_busy else []
+        if checkers:
+            more = "" if len(checkers) <= NAMED else f" and {len(checkers) - NAMED} more"
+            names = ", ".join(checkers[:NAMED]) + more
+            waits.append(f"health checkers that were not told yet: {names}")
+        return ", and ".join(waits)
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and give those under way the time to finish."""

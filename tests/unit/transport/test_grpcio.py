@@ -1,6 +1,7 @@
 """The service over real gRPC: codes, messages, deadlines, health, and what clients may send."""
 
 import asyncio
+from typing import Any
 
 import grpc
 import pytest
@@ -193,6 +194,54 @@ async def test_a_drain_waits_until_every_health_checker_has_been_told(running: R
         assert not done, "the second was not told yet"
         await checks[1](asked)
         await asyncio.wait_for(drain, timeout=10)
+
+
+async def test_a_drain_does_not_wait_for_a_health_checker_that_is_gone(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits while the connection is open, and names it; then it ends."""
+    caplog.set_level("INFO")
+    running.server.set_serving(serving=True)
+    asked = health_pb2.HealthCheckRequest().SerializeToString()
+    alone = (("grpc.use_local_subchannel_pool", 1),)
+    async with grpc.aio.insecure_channel(running.address, options=alone) as channel:
+        check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/grpc.health.v1.Health/Check"
+        )
+        await check(asked)
+        await check(asked)
+        drain = asyncio.create_task(running.server.drain(timeout_s=600))
+        while "draining: waiting for health checkers that were not told yet" not in caplog.text:
+            await asyncio.sleep(0.01)
+            assert not drain.done()
+        assert "not told yet: ipv4:127.0.0.1:" in caplog.text
+    await drain
+
+
+async def test_a_drain_that_takes_all_of_its_time_says_for_whom(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients that go on, for one."""
+    drain = asyncio.create_task(running.server.drain(timeout_s=1.2))
+    while not drain.done():
+        await running.call(request("bob"))
+    assert "was waiting for clients that still send requests" in caplog.text
+
+
+async def test_all_health_is_listed(running: Running) -> None:
+    """As `grpc.health.v1.Health/List` has it: each name with its status."""
+    listing: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = running.channel.unary_unary(
+        "/grpc.health.v1.Health/List"
+    )
+    for serving, status in ((True, "SERVING"), (False, "NOT_SERVING")):
+        running.server.set_serving(serving=serving)
+        messages: Any = health_pb2  # the published types are older than List
+        answer = messages.HealthListResponse.FromString(await listing(b""))
+        found = {
+            name: health_pb2.HealthCheckResponse.ServingStatus.Name(one.status)
+            for name, one in answer.statuses.items()
+        }
+        assert found == {"": status, "ratelimit": status}
 
 
 async def test_new_rules_apply_to_a_request_seen_before(running: Running) -> None:

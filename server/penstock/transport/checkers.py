@@ -1,0 +1,129 @@
+"""Who asks for health, and whom a drain has to wait for.
+
+Envoy asks again and again over one connection. A probe connects anew each time. A checker that is
+gone is waited for by nobody: its connection is closed, or it let two of its turns pass.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+REMEMBERED_S: Final = 60.0
+"""Who has not asked for so long is gone: an idle Envoy asks once a minute."""
+
+MAX_REMEMBERED: Final = 10_000
+"""Connections, and as many hosts. A probe is another connection each time."""
+
+LATE_S: Final = 1.0
+"""A checker with a busy machine may be so late for its turn."""
+
+ESTABLISHED: Final = "01"
+_SOCKET_TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+_PORT: Final = re.compile(r"ipv[46]:.*:([0-9]+)")
+
+
+@dataclass(slots=True)
+class _Turns:
+    """When a checker asked last, and how long after the time before."""
+
+    last_s: float
+    gap_s: float | None = None
+
+    def ask(self, now_s: float) -> None:
+        self.gap_s = now_s - self.last_s
+        self.last_s = now_s
+
+    def is_due(self, now_s: float) -> bool:
+        """It may still come: it has let no more than a turn pass."""
+        return self.gap_s is not None and now_s <= self.last_s + 2 * self.gap_s + LATE_S
+
+
+class Checkers:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        # Both with the one that asked longest ago first.
+        self._peers: dict[str, _Turns] = {}
+        self._hosts: dict[str, _Turns] = {}
+        """By first calls alone: what comes over a connection in use says nothing of probes."""
+
+    def ask(self, peer: str) -> None:
+        now_s = self._clock_s()
+        if peer in self._peers:
+            _ask(self._peers, peer, now_s)
+            return
+        self._peers[peer] = _Turns(now_s)
+        _ask(self._hosts, _host(peer), now_s)
+        for known in (self._peers, self._hosts):
+            _forget(known, now_s - REMEMBERED_S)
+
+    def awaited_since(self, moment_s: float, connected: frozenset[int] | None) -> list[str]:
+        """Those that will ask again, and have not asked since a moment of the clock.
+
+        `connected` has the clients' ports of open connections; None if nobody knows.
+        """
+        now_s = self._clock_s()
+        for known in (self._peers, self._hosts):
+            _forget(known, now_s - REMEMBERED_S)
+        peers = [
+            peer
+            for peer, turns in self._peers.items()
+            if turns.gap_s is not None
+            and turns.last_s < moment_s
+            and _is_there(peer, turns, now_s, connected)
+        ]
+        hosts = [
+            host
+            for host, turns in self._hosts.items()
+            if turns.last_s < moment_s and turns.is_due(now_s)
+        ]
+        return peers + hosts
+
+
+def _ask(known: dict[str, _Turns], name: str, now_s: float) -> None:
+    turns = known.pop(name, None)
+    if turns is None:
+        turns = _Turns(now_s)
+    else:
+        turns.ask(now_s)
+    known[name] = turns
+
+
+def _forget(known: dict[str, _Turns], before_s: float) -> None:
+    while known:
+        name = next(iter(known))
+        if known[name].last_s >= before_s and len(known) <= MAX_REMEMBERED:
+            return
+        del known[name]
+
+
+def _is_there(peer: str, turns: _Turns, now_s: float, connected: frozenset[int] | None) -> bool:
+    port = _PORT.fullmatch(peer)
+    if port is None or connected is None:  # a unix socket, or a system that does not tell
+        return turns.is_due(now_s)
+    return int(port[1]) in connected
+
+
+def connected_ports(local_port: int) -> frozenset[int] | None:
+    """The clients' ports of open connections to a port of this machine.
+
+    gRPC does not tell when a client is gone; Linux does. None elsewhere.
+    """
+    found: set[int] = set()
+    for table in _SOCKET_TABLES:
+        try:
+            lines = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            _, local, remote, state, *_ = line.split()
+            if state == ESTABLISHED and int(local.rpartition(":")[2], 16) == local_port:
+                found.add(int(remote.rpartition(":")[2], 16))
+    return frozenset(found) if any(table.exists() for table in _SOCKET_TABLES) else None
+
+
+def _host(peer: str) -> str:
+    """The peer without its port: `ipv4:127.0.0.1:41234` is of the host `ipv4:127.0.0.1`."""
+    return peer.rpartition(":")[0]
