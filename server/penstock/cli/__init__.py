@@ -1,17 +1,17 @@
 """The command `penstock`: one file for each group of commands."""
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 from penstock import __version__
 from penstock.cli import audit, backup, bucket, check, config, entity, limits, policy, serve, table
+from penstock.cli.encodings import use_any_encoding
+from penstock.cli.parser import Parser
 from penstock.cli.tables import print_note
 from penstock.config.problems import RulesError
-from penstock.core.foreign_text import escape
 from penstock.errors import PenstockError
 
 EXIT_ERROR: Final = 2
@@ -36,14 +36,8 @@ examples:
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Escape arguments that are no good. Commands have parsers of this class, too."""
-        super().error(escape(message))
-
-
 def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="penstock",
         description="A rate-limit server for Envoy.",
         epilog=EXAMPLES,
@@ -62,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Exit codes: 0 done, 1 the answer is no, 2 it could not be done, 130 Ctrl-C, 141 nobody reads
     the output any more.
     """
-    _print_all_characters()
+    use_any_encoding()
     arguments = build_parser().parse_args(argv)
     try:
         code = int(arguments.run(arguments))
@@ -82,9 +76,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-
-
-def _print_all_characters() -> None:
-    """Escape what the encoding of the terminal lacks, as Python does for stderr."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")

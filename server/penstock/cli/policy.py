@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import io
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ from penstock.cli.actions import add_action
 from penstock.cli.applying import make_changes
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.changes import change_lines, change_values, count_changes
+from penstock.cli.encodings import writes_unicode
 from penstock.cli.limits import read_all_limits
 from penstock.cli.store import (
     add_store_flags,
@@ -114,7 +116,8 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    print(format_policy(with_store(arguments, read_stored)), end="")
+    policy = with_store(arguments, read_stored)
+    print(format_policy(policy, in_ascii=not writes_unicode()), end="")
     return 0
 
 
@@ -136,6 +139,8 @@ def _compare(arguments: argparse.Namespace) -> tuple[list[PolicyChange], str]:
 
 def _read_file(name: str) -> str:
     try:
+        if name == "-" and isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8")  # as a file, whatever the terminal has
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except OSError as exc:
         raise ConfigError(f"{name}: {exc.strerror}") from exc

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from penstock.cli.encodings import writes_unicode
 from penstock.config.rates import format_rate
 from penstock.core.foreign_text import escape_json, show
 from penstock.core.limits import MILLI, Limit
@@ -61,7 +62,9 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    print(escape_json(json.dumps(value, indent=2, ensure_ascii=False)))
+    # An escape of the terminal's encoding would be none of JSON.
+    text = json.dumps(value, indent=2, ensure_ascii=not writes_unicode())
+    print(escape_json(text))
 
 
 def print_note(text: str) -> None:

@@ -203,7 +203,7 @@ def _is_too_deep(name: str | None, parents: Mapping[str, str | None]) -> bool:
     return name is None and len(chain) > MAX_DEPTH
 
 
-def format_policy(policy: Policy) -> str:
+def format_policy(policy: Policy, *, in_ascii: bool = False) -> str:
     """Write a policy in the form that `read_policy` reads."""
     tree: dict[str, Any] = {}
     for scope in sorted(
@@ -228,14 +228,14 @@ def format_policy(policy: Policy) -> str:
         entities[entity.name] = {**_facts(entity), **entities.get(entity.name, {})}
     if entities:
         tree["entities"] = {name: entities[name] for name in sorted(entities)}
-    return _dump(tree)
+    return _dump(tree, in_ascii=in_ascii)
 
 
-def _dump(tree: dict[str, Any]) -> str:
+def _dump(tree: dict[str, Any], *, in_ascii: bool) -> str:
     """Letters of all scripts as they are, unless something in it could harm a terminal."""
     options: dict[str, Any] = {"sort_keys": False, "width": _WIDTH}
     text: str = yaml.safe_dump(tree, allow_unicode=True, **options)
-    is_safe = all(map(is_plain, text.split("\n")))
+    is_safe = not in_ascii and all(map(is_plain, text.split("\n")))
     return text if is_safe else yaml.safe_dump(tree, allow_unicode=False, **options)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from penstock.config.durations import format_duration, parse_duration_ms
 from penstock.config.rule_limits import MAX_FILL_MS, YEAR_MS
+from penstock.config.similar import did_you_mean
 from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
 
 MAX_LIMITS: Final = 10
@@ -26,6 +27,9 @@ _SPELLINGS: Final = {
     Unit.MONTH: ("month", "months"),
     Unit.YEAR: ("y", "year", "years"),
 }
+_AMBIGUOUS: Final = "M"
+"""A minute to some, and a month to others: 43,200 times as much."""
+
 _PERIODS_MS: Final = {name: unit.value for unit, names in _SPELLINGS.items() for name in names}
 
 
@@ -55,7 +59,7 @@ def _count(rate: str, text: str) -> int:
 
 def _period_ms(rate: str, text: str) -> int:
     known = _PERIODS_MS.get(text.lower())
-    if known is not None:
+    if known is not None and text != _AMBIGUOUS:
         return known
     try:
         period_ms = parse_duration_ms(text)
@@ -63,8 +67,12 @@ def _period_ms(rate: str, text: str) -> int:
         period_ms = 0
     if period_ms == 0:
         units = ", ".join(unit.name.lower() for unit in _SPELLINGS)
+        meant = did_you_mean(text, _PERIODS_MS)
+        if text == _AMBIGUOUS:
+            meant = "; did you mean minute or month?"
         raise ValueError(
             f"'{rate}' is no rate: '{text}' is neither one of {units} nor a duration such as 90s"
+            f"{meant}"
         )
     return period_ms
 

@@ -9,6 +9,7 @@ import grpc
 
 from penstock.errors import ConfigError
 from penstock.transport.address import write_address
+from penstock.transport.http_listen import resolve, why_refused
 from penstock.transport.tls import server_credentials
 from penstock.transport.unix_socket import free_path
 
@@ -41,8 +42,18 @@ async def bind(server: grpc.aio.Server, listener: "Listener") -> int:
     except RuntimeError as exc:
         place = "the path is too long, or its directory does not exist"
         if not listener.uds:
-            place = "taken by another process, or not an address of this machine"
+            place = await _why_refused(listener)
         raise ConfigError(f"cannot listen on {listener.address}: {place}") from exc
+
+
+async def _why_refused(listener: "Listener") -> str:
+    """Ask the system for the same address: gRPC does not tell what it said."""
+    try:
+        family, address = await resolve(listener.host, listener.port)
+        with socket.create_server(address, family=family):
+            return "taken by another process a moment ago"
+    except (OSError, UnicodeError) as exc:
+        return why_refused(exc)
 
 
 def _add_ipv4_only(add: Callable[[str], int], port: int, tries: int = PORT_TRIES) -> int:

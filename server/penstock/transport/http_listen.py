@@ -20,21 +20,22 @@ ELSEWHERE: Final = "not an address of this machine"
 REASONS: Final = {
     errno.EADDRINUSE: "already taken",
     errno.EADDRNOTAVAIL: ELSEWHERE,
-    errno.EACCES: "not allowed to this user",
+    errno.EACCES: "not allowed to this user: a port below 1024 needs rights "
+    "(CAP_NET_BIND_SERVICE), so take a higher one",
 }
 
 
 async def listen(host: str, port: int, flag: str) -> tuple[socket.socket, str]:
     """Open a socket; returns its address, too. ConfigError, naming the flag, if it can't be."""
     try:
-        family, address = await _resolve(host, port)
+        family, address = await resolve(host, port)
         both = family is socket.AF_INET6 and address[0] == "::"
         # A second server on the port must fail: there is no SO_REUSEPORT.
         listening = socket.create_server(
             address, family=family, dualstack_ipv6=both, backlog=BACKLOG
         )
     except (OSError, UnicodeError) as exc:
-        place, reason = write_address(host or "::", port), _reason(exc)
+        place, reason = write_address(host or "::", port), why_refused(exc)
         raise ConfigError(
             f"cannot listen on {place}: {reason}; choose another with {flag}"
         ) from exc
@@ -42,7 +43,7 @@ async def listen(host: str, port: int, flag: str) -> tuple[socket.socket, str]:
     return listening, write_address(name if host in ANY else host, real_port)
 
 
-async def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+async def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     """Find one address: of a name that has several, an IPv4 one, as the reference server does."""
     if host in ANY:
         host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - it was asked for
@@ -52,7 +53,8 @@ async def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     return family, address
 
 
-def _reason(exc: OSError | UnicodeError) -> str:
+def why_refused(exc: OSError | UnicodeError) -> str:
+    """What a system says of an address that it does not give."""
     if isinstance(exc, UnicodeError | socket.gaierror):
         return ELSEWHERE
     return REASONS.get(exc.errno or 0) or exc.strerror or type(exc).__name__

@@ -1,5 +1,6 @@
 """`penstock serve`: how it fails to start, and how it stops."""
 
+import ctypes
 import signal
 import sqlite3
 import subprocess
@@ -214,3 +215,31 @@ def test_log_level_hides_what_is_less_severe(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     assert log.read_text() == ""
+
+
+def without_right_to_low_ports() -> None:
+    """Drop the capability before the program starts: root has it otherwise."""
+    drop_from_bounding_set, net_bind_service = 24, 10
+    ctypes.CDLL(None).prctl(drop_from_bounding_set, net_bind_service, 0, 0, 0)
+
+
+@pytest.mark.parametrize("flag", ["--grpc-port", "--port"])
+def test_a_port_that_needs_rights_is_said_so(tmp_path: Path, flag: str) -> None:
+    """Not that it is taken."""
+    first_free = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if not first_free.exists() or int(first_free.read_text()) <= 81:
+        pytest.skip("every port is free to every user here")
+    flags = ["--host=127.0.0.1", "--port=0", "--debug-port=0", "--grpc-host=127.0.0.1"]
+    flags += ["--grpc-port=0", f"{flag}=81", "--store=memory:"]
+    done = subprocess.run(
+        [str(PENSTOCK), "serve", "--config", str(write_rules(tmp_path)), *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=without_right_to_low_ports,
+    )
+    assert done.returncode == 2
+    assert (
+        "cannot listen on 127.0.0.1:81: not allowed to this user: a port below 1024" in done.stderr
+    )

@@ -96,7 +96,7 @@ async def test_any_ipv4_address_has_the_port_that_was_asked_for() -> None:
 async def test_a_port_that_is_taken_on_ipv4_is_said_so(host: str) -> None:
     """Whether by a server for IPv4, or for both."""
     async with serving(host) as (_, port):
-        with pytest.raises(ConfigError, match=f"cannot listen on 0.0.0.0:{port}: taken"):
+        with pytest.raises(ConfigError, match=f"cannot listen on 0.0.0.0:{port}: already taken"):
             async with serving(ANY_IPV4, port):
                 pass
 

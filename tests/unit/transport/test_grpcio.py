@@ -258,7 +258,7 @@ async def test_a_port_that_is_taken_is_said_so(running: Running) -> None:
     port = int(running.address.rpartition(":")[2])
     service = RateLimitService(Limiter(MemoryStore(), Options(), lambda: 0))
     second = GrpcServer(service, Listener("127.0.0.1", port))
-    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: taken"):
+    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: already taken"):
         await second.start()
 
 

@@ -1,0 +1,38 @@
+"""Output for terminals that do not have UTF-8.
+
+Names that the encoding lacks are escaped, as Python does for stderr. Signs of our own, such as
+bars and arrows, have a spelling in ASCII. JSON and YAML have escapes of their own.
+"""
+
+import codecs
+import io
+import sys
+from typing import Final
+
+ASCII_SIGNS: Final = {"█": "#", "░": ".", "→": "->", "…": "..."}
+
+_HANDLER: Final = "penstock.ascii"
+
+
+def use_any_encoding() -> None:
+    """Make stdout and stderr take every character."""
+    codecs.register_error(_HANDLER, _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_HANDLER)
+
+
+def writes_unicode() -> bool:
+    """Whether stdout takes every character as it is."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return codecs.lookup(encoding).name.startswith("utf")
+
+
+def _spell(exc: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(exc, UnicodeEncodeError):
+        raise exc
+    spelled = ""
+    for char in exc.object[exc.start : exc.end]:
+        escaped = char.encode("ascii", "backslashreplace").decode()
+        spelled += ASCII_SIGNS.get(char, escaped)
+    return spelled, exc.end
