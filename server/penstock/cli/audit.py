@@ -9,6 +9,7 @@ from penstock.cli.store import PAGE, add_store_flags, check_name, check_plain, w
 from penstock.cli.tables import (
     format_pairs,
     format_time,
+    limit_values,
     print_json,
     print_line,
     print_lines,
@@ -22,6 +23,7 @@ from penstock.store.port import Store
 
 SYSTEM_SUBJECT: Final = "$SYSTEM"
 RESOURCE_SUBJECT: Final = "$RESOURCE:"
+RESET: Final = "bucket.reset"
 _COUNT: Final = re.compile("[0-9]{1,6}")
 
 EXAMPLES: Final = """\
@@ -99,12 +101,25 @@ async def _latest(store: Store, subject: str, last: int) -> list[AuditEvent]:
 
 def _values(event: AuditEvent) -> dict[str, Any]:
     scope = None if event.scope is None else event.scope._asdict()
-    return {**event._asdict(), "scope": scope, "at": format_time(event.at_ms)}
+    sides = {"before": _side(event, event.before), "after": _side(event, event.after)}
+    return {**event._asdict(), **sides, "scope": scope, "at": format_time(event.at_ms)}
+
+
+def _side(event: AuditEvent, record: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Limits and balances in whole tokens, as other commands have them."""
+    if record is None or event.scope is None:
+        return record
+    if event.action == RESET:
+        balances = [{"name": name, "balance": n // MILLI} for name, n in sorted(record.items())]
+        return {"buckets": balances}
+    limits = [Limit(name, **one) for name, one in record.items() if not name.startswith("$")]
+    unavailable = record.get("$on_unavailable")
+    return {"limits": limit_values(limits), "on_unavailable": unavailable}
 
 
 def _differences(event: AuditEvent) -> list[str]:
     write = _entity_facts if event.scope is None else _limit_rates
-    if event.action == "bucket.reset":
+    if event.action == RESET:
         write = _balances
     before, after = write(event.before or {}), write(event.after or {})
     lines = []

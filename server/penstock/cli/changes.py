@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.cli.tables import format_limits, format_pairs
+from penstock.cli.tables import entity_values, format_limits, format_pairs, stored_values
 from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.policy_diff import EntityChange, PolicyChange
 
@@ -49,10 +49,16 @@ def count_changes(changes: Sequence[PolicyChange]) -> str:
 
 
 def change_values(change: PolicyChange) -> dict[str, Any]:
-    """A change as scripts see it."""
+    """A change as scripts see it, with limits and entities as other commands have them."""
     told = _tell(change)
-    sides = {"before": told.before, "after": told.after}
+    sides = {"before": _side(change.before), "after": _side(change.after)}
     return {"kind": told.kind, **told.scope._asdict(), "action": told.action, **sides}
+
+
+def _side(side: Entity | StoredLimits | None) -> dict[str, Any] | None:
+    if side is None:
+        return None
+    return entity_values(side) if isinstance(side, Entity) else stored_values(side)
 
 
 def _tell(change: PolicyChange) -> _Told:

@@ -2,14 +2,17 @@
 
 import argparse
 import os
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.tables import print_line, print_lines, print_note
+from penstock.cli.tables import print_json, print_line, print_lines, print_note
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.print_rules import rule_lines
-from penstock.config.problems import RulesError
+from penstock.config.problems import Problem, RulesError
 from penstock.config.rules import RulesSource
+from penstock.core.rules import Rules
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -19,13 +22,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="tell every error of every file",
         description="Load rules as the server would, and tell every error of every file. "
         "Exit code: 0 usable, 1 not.",
-        epilog="example:\n  penstock config check --print rules/",
+        epilog="examples:\n  penstock config check --print rules/\n"
+        "  penstock config check --json rules/",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("path", metavar="PATH", type=Path, help="a file, or a directory of them")
     parser.add_argument(
         "--print", action="store_true", help="show the effective rules, a line each"
     )
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
     add_flags(parser, ("merge_domain_config", "runtime_ignoredotfiles"))
     parser.set_defaults(run=_check)
 
@@ -38,10 +43,16 @@ def _check(arguments: argparse.Namespace) -> int:
     try:
         loaded = source.load()
     except RulesError as exc:
+        if arguments.json:
+            print_json(_values(exc.errors, ()))
+            return 1
         for line in exc.lines:
             print_note(line)
         print_note(f"{_plural(len(exc.errors), 'error')}: these rules can't be used")
         return 1
+    if arguments.json:
+        print_json(_values((), loaded.warnings, loaded.rules, with_rules=arguments.print))
+        return 0
     for warning in loaded.warnings:
         print_note(f"{warning} (warning)")
     if arguments.print:
@@ -49,6 +60,23 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         print_line(f"{arguments.path}: rules of {_plural(len(loaded.rules), 'domain')}, no errors")
     return 0
+
+
+def _values(
+    errors: Sequence[Problem],
+    warnings: Sequence[Problem],
+    rules: Rules | None = None,
+    *,
+    with_rules: bool = False,
+) -> dict[str, Any]:
+    """The same keys, whatever was found. Rules that can't be used have no domains."""
+    return {
+        "usable": not errors,
+        "errors": [asdict(error) for error in errors],
+        "warnings": [asdict(warning) for warning in warnings],
+        "domains": sorted(rules or ()),
+        "rules": list(rule_lines(rules)) if rules is not None and with_rules else None,
+    }
 
 
 def _plural(count: int, noun: str) -> str:

@@ -18,6 +18,7 @@ from penstock.cli.store import (
     with_store,
 )
 from penstock.cli.tables import (
+    entity_values,
     format_pairs,
     print_json,
     print_line,
@@ -150,7 +151,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if entity is None:
         return _not_there(arguments)
     if arguments.json:
-        print_json(_values(entity))
+        print_json(entity_values(entity))
         return 0
     print_line(entity.name)
     cascades = "yes" if entity.cascade else "no"
@@ -163,7 +164,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     entities = with_store(arguments, lambda store: all_of(store.policy.list_entities))
     if arguments.json:
-        print_json([_values(entity) for entity in entities])
+        print_json([entity_values(entity) for entity in entities])
     elif not entities:
         print_note("no entities")
     else:
@@ -218,16 +219,6 @@ def _not_there(arguments: argparse.Namespace) -> int:
     meant = with_store(arguments, lambda store: similar_entity(store, arguments.name))
     print_note(f"entity {arguments.name}: not there{meant}")
     return 1
-
-
-def _values(entity: Entity) -> dict[str, Any]:
-    return {
-        "name": entity.name,
-        "parent": entity.parent,
-        "cascade": entity.cascade,
-        "metadata": dict(entity.metadata),
-        "version": entity.version,
-    }
 
 
 def _check_names(arguments: argparse.Namespace) -> None:

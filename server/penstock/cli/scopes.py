@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli.chains import Step
-from penstock.cli.tables import format_limits, limit_lines, limit_values
+from penstock.cli.tables import format_limits, limit_lines, limit_values, stored_values
 from penstock.core.entities import Resolved, Scope, StoredLimits
 
 
@@ -16,12 +16,7 @@ def describe(stored: StoredLimits) -> str:
 
 def scope_values(scope: Scope, stored: StoredLimits) -> dict[str, Any]:
     """A scope as scripts see it: the same keys for each."""
-    return {
-        **scope._asdict(),
-        "limits": limit_values(stored.limits),
-        "on_unavailable": stored.on_unavailable or None,
-        "version": stored.version,
-    }
+    return {**scope._asdict(), **stored_values(stored)}
 
 
 def shown_values(

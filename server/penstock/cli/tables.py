@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.cli.encodings import writes_unicode
 from penstock.config.rates import format_rate
+from penstock.core.entities import Entity, StoredLimits
 from penstock.core.foreign_text import escape_json, show
 from penstock.core.limits import MILLI, Limit
 
@@ -97,6 +98,26 @@ def limit_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
         }
         for limit in sorted(limits)
     ]
+
+
+def stored_values(stored: StoredLimits) -> dict[str, Any]:
+    """The limits of a scope as scripts see them, in every command."""
+    return {
+        "limits": limit_values(stored.limits),
+        "on_unavailable": stored.on_unavailable or None,
+        "version": stored.version,
+    }
+
+
+def entity_values(entity: Entity) -> dict[str, Any]:
+    """An entity as scripts see it, in every command."""
+    return {
+        "name": entity.name,
+        "parent": entity.parent,
+        "cascade": entity.cascade,
+        "metadata": dict(entity.metadata),
+        "version": entity.version,
+    }
 
 
 def format_pairs(pairs: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.cli.conftest import Type
 
+RPM = {"name": "rpm", "rate": "1/second", "tokens": 1, "period_ms": 1_000, "burst": 1}
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 
@@ -64,8 +65,14 @@ def test_the_record_for_scripts(type_in: Type) -> None:
         "by": "ann",
         "scope": {"entity": None, "resource": None},
         "before": None,
-        "after": {"rpm": {"capacity": 1000, "burst": 1000, "refill": 1000, "period_ms": 1000}},
+        "after": {"limits": [RPM], "on_unavailable": None},
     }
+    type_in("limits", "set", "rpm=1/s", "--on-unavailable", "deny")
+    event = json.loads(type_in("audit", "--system", "--json").out)[0]
+    assert event["before"] == {"limits": [RPM], "on_unavailable": None}
+    assert event["after"] == {"limits": [RPM], "on_unavailable": "deny"}
+    shown = json.loads(type_in("limits", "show", "--json").out)
+    assert shown["limits"] == [RPM], "the same in every command"
 
 
 def test_as_many_as_asked_for(type_in: Type) -> None:
@@ -73,7 +80,7 @@ def test_as_many_as_asked_for(type_in: Type) -> None:
     for number in range(1, 6):
         type_in("limits", "set", f"rpm={number}/s")
     found = json.loads(type_in("audit", "--system", "--last", "2", "--json").out)
-    assert [event["after"]["rpm"]["capacity"] for event in found] == [5000, 4000]
+    assert [event["after"]["limits"][0]["tokens"] for event in found] == [5, 4]
 
 
 def test_without_a_name_it_is_the_user(type_in: Type, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,9 @@ def test_a_reset_asks_and_is_on_record(type_in: Type, now_ms: int) -> None:
     when, rpm = type_in("audit", "user-123").out.splitlines()
     assert when.endswith("Z  ann  bucket.reset  entity user-123, resource gpt-4")
     assert rpm == "    ~ rpm: -50 left → 100 left"
+    (event,) = json.loads(type_in("audit", "user-123", "--json").out)
+    assert event["before"]["buckets"][0] == {"name": "rpm", "balance": -50}
+    assert event["after"]["buckets"][0] == {"name": "rpm", "balance": 100}
 
 
 def test_a_reset_of_a_rules_bucket_is_on_record(type_in: Type, now_ms: int) -> None:

@@ -1,5 +1,6 @@
 """`penstock`, and `penstock config check`, as a user types them."""
 
+import json
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -44,7 +45,7 @@ def test_help_of_serve_names_every_flag_and_variable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("start",), "invalid choice: 'start'"),
+        (("start",), "there is no 'start'"),
         ((), "the following arguments are required: COMMAND"),
         (("serve", "--prot", "1"), "unrecognized arguments: --prot 1"),
         (("config",), "the following arguments are required: COMMAND"),
@@ -145,3 +146,19 @@ def test_a_reader_that_stops_reading_is_no_fault(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(20) == 141
+
+
+def test_json_has_what_was_found(tmp_path: Path) -> None:
+    """Under the same keys, whether the rules can be used or not."""
+    write_rules(tmp_path)
+    check = ("config", "check", "--json")
+    ran = run(*check, "rules.yaml", cwd=tmp_path)
+    good = {"usable": True, "errors": [], "warnings": [], "domains": ["d"], "rules": None}
+    assert (ran.code, json.loads(ran.out), ran.err) == (0, good, "")
+    ran = run(*check, "--print", "rules.yaml", cwd=tmp_path)
+    assert json.loads(ran.out)["rules"][0].startswith("d.few: unit=HOUR requests_per_unit=2")
+    write_rules(tmp_path, "domain: d\ndescriptor: []\n")
+    ran = run(*check, "rules.yaml", cwd=tmp_path)
+    error = {"file": "rules.yaml", "line": 2, "text": "config error, unknown key 'descriptor'"}
+    bad = {"usable": False, "errors": [error], "warnings": [], "domains": [], "rules": None}
+    assert (ran.code, json.loads(ran.out), ran.err) == (1, bad, "")

@@ -120,9 +120,18 @@ def test_the_difference_for_scripts(type_in: Type, file: Path) -> None:
     """A list of changes."""
     file.write_text("entities: {a: {limits: {rpm: 1/s}}}")
     same = {"entity": "a", "resource": None, "action": "add", "before": None}
+    entity: dict[str, object] = {
+        "name": "a",
+        "parent": None,
+        "cascade": False,
+        "metadata": {},
+        "version": 0,
+    }
+    rpm = {"name": "rpm", "rate": "1/second", "tokens": 1, "period_ms": 1_000, "burst": 1}
+    limits = {"limits": [rpm], "on_unavailable": None, "version": 0}
     assert json.loads(type_in(*DIFF, "--json").out) == [
-        {"kind": "entity", **same, "after": ""},
-        {"kind": "limits", **same, "after": "rpm=1/second"},
+        {"kind": "entity", **same, "after": entity},
+        {"kind": "limits", **same, "after": limits},
     ]
 
 
