@@ -140,7 +140,9 @@ def test_a_new_table_is_ready_once_it_has_its_version(dynamodb_url: str, tmp_pat
     assert before.code == 1
     assert "not ready: the version item is missing; run: penstock table create" in before.out
     assert added.out.endswith(": added the version item\n")
-    assert (after.code, after.err) == (0, "")
+    assert after.code == 0
+    # A busy machine may lose a call, which `table` tells and repeats.
+    assert [line for line in after.err.splitlines() if not line.startswith("trying again")] == []
     assert "on demand" in after.out
     assert after.out.endswith("\nready\n")
 
@@ -191,9 +193,9 @@ def test_the_commands_here_are_all_that_there_are() -> None:
     here = {" ".join(line.split()[:2]) for line in (STOCKING + READING + WRITING).splitlines()}
     here = {"audit" if name.startswith("audit ") else name for name in here} | FOR_THE_STACK
     there = set(command_names(build_parser()))
-    assert here == {
-        name for name in there if name.split()[0] not in {"serve", "check", "config", "backup"}
-    }
+    # The first three need no rights beyond a server's, and the last is for SQLite alone.
+    others = {"serve", "check", "config", "backup"}
+    assert here == {name for name in there if name.split()[0] not in others}
 
 
 def command_names(parser: argparse.ArgumentParser) -> list[str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
@@ -75,9 +74,15 @@ def _number(value: float) -> str:
 
 
 def _rate(count: float) -> str:
-    """One in so many, rounded down: who reads it may cut off what is after the point."""
-    digits = 9 + len(str(int(count)))
-    return f"{math.floor(10**digits / count) / 10**digits:.{digits}f}"
+    """One in so many, and a little less: who reads it may cut off what is after the point.
+
+    The last digit is one too low. A rate of exactly 1/3125 has no exact double, and one divided by
+    the nearest double is less than 3125. One unit of the last digit is more than that error.
+    """
+    if count == 1:
+        return "1"
+    digits = 10 + len(str(int(count)))
+    return f"0.{10**digits // int(count) - 1:0{digits}}"
 
 
 class Sender:

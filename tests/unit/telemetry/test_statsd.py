@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -201,14 +201,30 @@ def test_timers_give_the_right_count(seen: list[tuple[int, int]]) -> None:
     assert received.timers[TIMES] == expected
 
 
-def test_no_count_is_cut_to_one_less() -> None:
-    """One over one over 49 is less than 49, in floating point."""
-    metrics = Metrics()
+def divisors_of_powers_of_ten() -> list[int]:
+    """Counts whose sample rate ends after some digits: the nearest double may be above it."""
+    counts = (2**twos * 5**fives for twos in range(30) for fives in range(13))
+    return [count for count in counts if count <= 10**9]
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [range(1, 20_000), divisors_of_powers_of_ten(), [10**6 + 3, 10**9 - 1]],
+    ids=["small", "divisors", "large"],
+)
+def test_no_count_is_cut_to_one_less(counts: Iterable[int]) -> None:
+    """One over one over 49 is less than 49, in floating point; 3125 and 6250 are such counts too."""
+    metrics, changes, received = Metrics(), Changes(), Received()
     times = metrics.response_seconds.of("ShouldRateLimit")
-    for count in [*range(1, 500), 10**6 + 3, 10**9 - 1]:
-        times.counts[0], received = count, Received()
-        received.read(Changes().lines(metrics.families()))
-        assert received.timers[TIMES] == {"0.5": count}
+    wrong = []
+    for count in counts:
+        before = received.timers[TIMES]["0.5"]
+        times.counts[0] += count
+        received.read([line for line in changes.lines([metrics.response_seconds]) if TIMES in line])
+        changes.sent()
+        if received.timers[TIMES]["0.5"] != before + count:
+            wrong.append(count)
+    assert wrong == []
 
 
 def test_sizes_are_no_times() -> None:

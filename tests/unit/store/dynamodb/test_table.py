@@ -10,13 +10,13 @@ from uuid import uuid4
 import pytest
 from penstock.errors import ConfigError, StoreError
 from penstock.store.dynamodb.errors import DynamoError, Fault
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.location import CALL_S, Location
 from penstock.store.dynamodb.table.admin import FAILURES, TIMEOUT_S, TableAdmin, check_table
 from penstock.store.dynamodb.table.report import find_fault, report_table
 from penstock.store.dynamodb.table.schema import INDEXES
 from penstock.store.dynamodb.table.state import TableState, parse_table, waits_for
 
-from tests.support.aws_proxy import Answer, AwsProxy, Lose, Refuse
+from tests.support.aws_proxy import Answer, AwsProxy, Delay, Lose, Refuse
 from tests.support.aws_proxy import Fault as ProxyFault
 from tests.unit.store.dynamodb.bare_tables import (
     bare_table,
@@ -367,6 +367,15 @@ async def test_create_goes_on_after_a_lost_race(
     await check(location)
     table = (await call(location, "describe_table"))["Table"]
     assert table["StreamSpecification"]["StreamEnabled"]
+
+
+async def test_a_slow_answer_is_waited_for(
+    proxy: AwsProxy, location: Location, watch: Watch
+) -> None:
+    """Longer than a decision may wait: nothing here has to be decided within a second."""
+    proxy.faults = [Delay(1.5 * CALL_S, operation="CreateTable")]
+    await watch.admin(location).create("1.2.3", watch.progress)
+    assert not [text for text in watch.texts if "trying again" in text]
 
 
 async def test_two_creates_at_once_make_one_table(location: Location) -> None:

@@ -26,6 +26,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 FAILURES: Final = 4
 """In a row, before a failure that may pass is taken for one that won't."""
 
+CALL_S: Final = 30.0
+"""For one call. No condition here depends on the time, so a slow answer is better than a retry."""
+
 IN_USE: Final = "ResourceInUseException"
 UPDATES: Final = frozenset({"update_table", "update_time_to_live"})
 
@@ -83,7 +86,7 @@ class TableAdmin:
     ) -> Created:
         """Make the table, or add what it lacks, and wait until it can be used."""
         asked = None if capacity is None else Capacity(*capacity)
-        async with self.location.client() as client:
+        async with self.location.client(CALL_S) as client:
             job = Creation(
                 client, self.location, created_by=created_by, stream=stream, capacity=asked
             )
@@ -104,11 +107,11 @@ class TableAdmin:
 
     async def delete(self, progress: Progress) -> None:
         """Delete the table if it is there, and wait until it is gone."""
-        async with self.location.client() as client:
+        async with self.location.client(CALL_S) as client:
             await self._finish(Deletion(client, self.location), progress)
 
     async def _report(self, kind: type[Job], progress: Progress) -> TableReport:
-        async with self.location.client() as client:
+        async with self.location.client(CALL_S) as client:
             job = kind(client, self.location)
             await self._finish(job, progress)
         return report_table(job.place, self.location, job.state)
