@@ -49,13 +49,21 @@ class _Reader:
 
     def compose(self, text: str) -> yaml.Node | None:
         try:
-            return yaml_tree.compose(text, self._twice)
+            return yaml_tree.compose(text, self)
         except yaml_tree.TreeError as exc:
             self.problems.error(self._name, exc.line, exc.text)
         return None
 
-    def _twice(self, node: yaml.Node, key: str) -> None:
+    # What rules files get a warning for is an error here: no older server takes these files.
+
+    def set_twice(self, node: yaml.Node, key: str) -> None:
         self._file.error(node, f"'{key}' stands there twice")
+
+    def merged_over(self, node: yaml.Node, key: str) -> None:
+        self._file.error(node, f"'<<' stands behind '{key}', which it brings too: put '<<' first")
+
+    def more_documents(self, line: int) -> None:
+        self.problems.error(self._name, line, "a second document: a policy is one document")
 
     def read(self, root: yaml.Node | None, parents: Mapping[str, str | None]) -> None:
         top = self._fields(root, "the file", ROOT_KEYS)
@@ -178,7 +186,7 @@ class _Reader:
                 continue
             # Texts were looked at before `<<` was merged in.
             if key.value in pairs and not (is_text(key) and is_text(pairs[key.value][0])):
-                self._twice(key, key.value)
+                self.set_twice(key, key.value)
             pairs[key.value] = key, value
         return pairs
 

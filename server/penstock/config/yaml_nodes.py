@@ -3,7 +3,7 @@
 Scalars are read as the field wants them, not as YAML guesses: `value: 404` is the text "404".
 """
 
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import yaml
 
@@ -14,6 +14,8 @@ _BOOL: Final = "tag:yaml.org,2002:bool"
 _INT: Final = "tag:yaml.org,2002:int"
 _NULL: Final = "tag:yaml.org,2002:null"
 _STR: Final = "tag:yaml.org,2002:str"
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+_SHORT_BOOLS: Final = {"y": True, "Y": True, "n": False, "N": False}
 
 
 class YamlFile:
@@ -25,13 +27,20 @@ class YamlFile:
 
     def compose(self, text: str) -> yaml.Node | None:
         try:
-            return yaml_tree.compose(text, self._warn_twice)
+            return yaml_tree.compose(text, self)
         except yaml_tree.TreeError as exc:
             self._add(exc.line, f"error loading config file: {exc.text}")
         return None
 
-    def _warn_twice(self, node: yaml.Node, key: str) -> None:
+    def set_twice(self, node: yaml.Node, key: str) -> None:
         self.warn(node, f"'{key}' is set twice; the last one counts")
+
+    def merged_over(self, node: yaml.Node, key: str) -> None:
+        self.warn(node, f"'<<' stands behind '{key}' and replaces it; put '<<' first to keep it")
+
+    def more_documents(self, line: int) -> None:
+        text = "a second document begins here; only the first document of a file is read"
+        self._problems.warn(self.name, line, text)
 
     def error(self, node: yaml.Node | None, text: str) -> None:
         self._add(1 if node is None else node.start_mark.line + 1, text)
@@ -71,8 +80,7 @@ class YamlFile:
     def flag(self, node: yaml.Node | None, what: str) -> bool:
         if is_null(node):
             return False
-        written = node.value if isinstance(node, yaml.ScalarNode) and node.tag == _BOOL else ""
-        value = yaml.constructor.SafeConstructor.bool_values.get(written.lower())
+        value = _truth(node)
         if value is None:
             self.error(node, f"error loading config file: {what} must be true or false")
         return bool(value)
@@ -90,6 +98,15 @@ class YamlFile:
             )
             return None
         return value
+
+
+def _truth(node: yaml.Node | None) -> bool | None:
+    """Also y and n, which YAML 1.1 has and PyYAML takes for texts. In quotes they are texts."""
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    if node.tag == _BOOL:
+        return yaml.constructor.SafeConstructor.bool_values.get(node.value.lower())
+    return None if node.tag != _STR or node.style else _SHORT_BOOLS.get(node.value)
 
 
 def _whole(node: yaml.Node | None) -> int | None:
@@ -110,10 +127,31 @@ def is_text(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == _STR
 
 
+class _Constructor(yaml.constructor.SafeConstructor):
+    """Plain values as the reference server has them: keys and dates are texts, as written."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                raise ValueError(f"a key is a list or a map, in line {line}")
+        return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
+
+    def construct_text(self, node: yaml.ScalarNode) -> str | bool:
+        short = _truth(node)
+        return str(self.construct_scalar(node)) if short is None else short
+
+    yaml_constructors: ClassVar = {
+        **yaml.constructor.SafeConstructor.yaml_constructors,
+        _STR: construct_text,
+        _TIMESTAMP: yaml.constructor.SafeConstructor.construct_yaml_str,
+    }
+
+
 def construct(node: yaml.Node) -> Any:
     """The plain value of a node; ValueError if it has none, or yaml.YAMLError."""
     try:
-        return yaml.constructor.SafeConstructor().construct_document(node)
+        return _Constructor().construct_document(node)
     except (AttributeError, IndexError, KeyError) as exc:
-        # So PyYAML reads `!!timestamp x`, `!!int ''` and `!!bool x`.
+        # So PyYAML reads `!!int ''` and `!!bool x`.
         raise ValueError("a value is not of the kind that its tag says") from exc

@@ -4,13 +4,14 @@ Anchors make a small file large: one may hold itself, or double at each level. W
 has an end, has its `<<` merged in, and each map was looked at once.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import yaml
 
 _Loader: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE: Final = "tag:yaml.org,2002:merge"
 _STR: Final = "tag:yaml.org,2002:str"
+_VALUE: Final = "tag:yaml.org,2002:value"
 
 MAX_NESTING: Final = 200
 """Lists and maps in each other. Envoy sends a handful of entries, and reading recurses."""
@@ -31,31 +32,44 @@ class TreeError(Exception):
         self.text = text
 
 
-def compose(text: str, on_twice: Callable[[yaml.Node, str], None]) -> yaml.Node | None:
-    """Read a text with one document; `on_twice` hears of keys that a map sets twice."""
+class Findings(Protocol):
+    """Hears of what a file may have, and hardly means."""
+
+    def set_twice(self, node: yaml.Node, key: str) -> None:
+        """A map sets a key twice."""
+
+    def merged_over(self, node: yaml.Node, key: str) -> None:
+        """A `<<` stands behind a key, and brings the same key."""
+
+    def more_documents(self, line: int) -> None:
+        """A second document begins here. Nothing of it was read."""
+
+
+def compose(text: str, findings: Findings) -> yaml.Node | None:
+    """Read the first document of a text; None if there is none."""
     try:
-        _check_nesting(text)
-        root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+        second_line = _check_nesting(text)
+        root = _compose_first(text)
         if root is not None:
-            _Walk(on_twice).measure(root)
+            _Walk(findings).measure(root)
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
-        problem = str(exc.problem or exc.context)
-        # "but found another document" says nothing without what was expected.
-        if problem.startswith("but ") and exc.context:
-            problem = f"{exc.context}, {problem}"
-        raise TreeError(mark.line + 1 if mark else 0, problem) from exc
+        raise TreeError(mark.line + 1 if mark else 0, str(exc.problem or exc.context)) from exc
     except yaml.reader.ReaderError as exc:
         line = text.encode()[: exc.position].count(b"\n") + 1
         raise TreeError(line, str(exc.reason)) from exc
     except (yaml.YAMLError, UnicodeError) as exc:
         raise TreeError(0, str(exc)) from exc
+    if second_line:
+        findings.more_documents(second_line)
     return root
 
 
-def _check_nesting(text: str) -> None:
-    """Looks at events, which need no stack: composing a million brackets ends the process."""
-    depth = 0
+def _check_nesting(text: str) -> int:
+    """Look at the first document's events, which need no stack: composing a million brackets ends
+    the process. Returns the line of the second document, 0 if there is no second one.
+    """
+    depth, is_ended = 0, False
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
@@ -63,12 +77,28 @@ def _check_nesting(text: str) -> None:
                 raise _too_deep(event)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+        elif isinstance(event, yaml.DocumentEndEvent):
+            is_ended = True
+        elif isinstance(event, yaml.DocumentStartEvent) and is_ended:
+            return _line(event)
+    return 0
+
+
+def _compose_first(text: str) -> yaml.Node | None:
+    loader = _Loader(text)
+    try:
+        root: yaml.Node | None = loader.get_node() if loader.check_node() else None
+        return root
+    finally:
+        loader.dispose()
+
+
+def _line(at: yaml.Event | yaml.Node) -> int:
+    return at.start_mark.line + 1 if at.start_mark else 0
 
 
 def _too_deep(at: yaml.Event | yaml.Node) -> TreeError:
-    return TreeError(
-        at.start_mark.line + 1 if at.start_mark else 0, f"nested deeper than {MAX_NESTING} levels"
-    )
+    return TreeError(_line(at), f"nested deeper than {MAX_NESTING} levels")
 
 
 def _too_many(line: int) -> TreeError:
@@ -78,9 +108,8 @@ def _too_many(line: int) -> TreeError:
 class _Walk:
     """Visits each node once. An alias stands behind its anchor, so recursion follows the text."""
 
-    def __init__(self, on_twice: Callable[[yaml.Node, str], None]) -> None:
-        self._on_twice = on_twice
-        self._constructor = yaml.constructor.SafeConstructor()
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
         self._sizes: dict[yaml.Node, tuple[int, int] | None] = {}
         self._pairs = 0
         """Of all maps, as they are once `<<` is merged in."""
@@ -112,17 +141,49 @@ class _Walk:
         return nodes, levels
 
     def _finish(self, node: yaml.MappingNode) -> None:
-        # Before `<<` is merged in: what a merge brings may be set again.
+        """Merge `<<` in where it stands: the last one of equal keys counts, as for go-yaml 2.
+
+        The reference server reads its files so. YAML itself lets the keys beside a `<<` go first.
+        """
         seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag == _STR:
+        pairs: list[tuple[yaml.Node, yaml.Node]] = []
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                merged = _merged_pairs(value)
+                for inner, _ in merged:
+                    if _is_text(inner) and inner.value in seen:
+                        self._findings.merged_over(key, inner.value)
+                pairs += merged
+                continue
+            if key.tag == _VALUE:
+                key.tag = _STR
+            if _is_text(key):
                 if key.value in seen:
-                    self._on_twice(key, key.value)
+                    self._findings.set_twice(key, key.value)
                 seen.add(key.value)
-        self._constructor.flatten_mapping(node)
-        self._pairs += len(node.value)
+            pairs.append((key, value))
+        node.value = pairs
+        self._pairs += len(pairs)
         if self._pairs > MAX_NODES:
             raise _too_many(node.start_mark.line + 1)
+
+
+def _merged_pairs(value: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
+    """What a `<<` brings. Of several maps the first goes before the others, so it stands last."""
+    if isinstance(value, yaml.MappingNode):
+        return list(value.value)
+    if not isinstance(value, yaml.SequenceNode):
+        raise TreeError(value.start_mark.line + 1, "expected a map or a list of maps for <<")
+    pairs: list[tuple[yaml.Node, yaml.Node]] = []
+    for each in reversed(value.value):
+        if not isinstance(each, yaml.MappingNode):
+            raise TreeError(each.start_mark.line + 1, "expected a map for <<")
+        pairs += each.value
+    return pairs
+
+
+def _is_text(key: yaml.Node) -> bool:
+    return isinstance(key, yaml.ScalarNode) and key.tag == _STR
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:

@@ -183,6 +183,11 @@ def test_too_many_limits() -> None:
         ("- a", "1: the file must be a map"),
         ("system: {limits: {a: 1/s}}\nsystem: {}", "2: 'system' stands there twice"),
         ("a: &a [*a]", "1: an anchor contains itself"),
+        ("system: {}\n---\n", "2: a second document: a policy is one document"),
+        (
+            "resources:\n  a: &a {limits: {x: 1/s}}\n  b: {limits: {y: 2/s}, <<: *a}\n",
+            "3: '<<' stands behind 'limits', which it brings too: put '<<' first",
+        ),
     ],
 )
 def test_what_is_no_map_of_a_kind(text: str, message: str) -> None:

@@ -90,7 +90,10 @@ def test_flags_are_off_unless_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flag", ["shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold"]
 )
-@pytest.mark.parametrize(("written", "meant"), [("true", True), ("Yes", True), ("off", False)])
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("true", True), ("Yes", True), ("off", False), ("y", True), ("Y", True), ("n", False)],
+)
 def test_flags_are_read_one_by_one(tmp_path: Path, flag: str, written: str, meant: bool) -> None:
     """One flag sets one thing, in any of YAML's spellings."""
     text = f"{HEAD}  - {{key: k, value: '*', {flag}: {written}, rate_limit: {{unit: day}}}}\n"
@@ -245,6 +248,80 @@ def test_anchors_aliases_and_merge_keys_are_written_out(tmp_path: Path) -> None:
     assert third.rule == Rule("d.b", (Limit.per(2, DAY_MS),))
     assert fourth.children is not None
     assert [n.rule.path for n in fourth.children.nodes if n.rule] == ["d.c.a_x", "d.c.a_y"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant", "warned"),
+    [
+        ("{<<: *base, value: y}", "y", False),
+        ("{value: y, <<: *base}", "x", True),
+        ("{<<: *base, value: y, <<: {value: z}}", "z", True),
+        ("{value: y, <<: [{value: 1}, *base]}", "1", True),
+        ("{<<: *base, <<: {value: z}}", "z", False),
+        ("{key: c, <<: {value: z}}", "z", False),
+        ("{? !!str [value] : y, <<: *base}", "x", False),
+    ],
+)
+def test_a_merge_key_replaces_what_stands_before_it(written: str, meant: str, warned: bool) -> None:
+    """As in the reference server, which YAML itself does otherwise: so a warning says it."""
+    text = f"{HEAD}  - &base {{key: a, value: x}}\n  - key: b\n    descriptors: [{written}]\n"
+    problems = Problems()
+    read = read_rules_file("rules.yaml", text, problems)
+    assert read is not None
+    inner = read.descriptors[1].node.children
+    assert inner is not None
+    assert [node.value for node in inner.nodes] == [meant]
+    replaced = [warning for warning in problems.warnings if "put '<<' first" in warning.text]
+    assert [warning.line for warning in replaced[:1]] == ([5] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("rest", "line"),
+    [
+        ("---\n", 3),
+        ("---\ndomain: e\n", 3),
+        ("---\n---\n---\n", 3),
+        ("...\n---\ndomain: e\n", 4),
+        ("# a remark\n--- [not, {closed\n", 4),
+        ("---\n" + "[" * 1_000 + "\n", 3),
+        ("---\n" + "&a [*b]\n", 3),
+    ],
+)
+def test_the_first_document_of_a_file_counts(tmp_path: Path, rest: str, line: int) -> None:
+    """Whatever is in the others, nobody reads it. A warning says so, with its line."""
+    loaded = load(tmp_path, f"domain: d\ndescriptors: [{{key: k}}]\n{rest}")
+    assert list(loaded.rules) == ["d"]
+    assert loaded.rules["d"].children.nodes == (Node("k"),)
+    said = "a second document begins here; only the first document of a file is read"
+    assert [(warning.line, warning.text) for warning in loaded.warnings] == [(line, said)]
+
+
+@pytest.mark.parametrize(
+    "text", ["---\ndomain: d\n", "---\ndomain: d\n...\n", "%YAML 1.1\n---\n{domain: d}\n"]
+)
+def test_one_document_may_be_marked_as_one(tmp_path: Path, text: str) -> None:
+    """A beginning and an end are no second document."""
+    assert nodes_of(tmp_path, text) == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("{1: a}", {"1": "a"}),
+        ("{1.5: a, -3: b}", {"1.5": "a", "-3": "b"}),
+        ("{2020-01-01: 2021-12-31}", {"2020-01-01": "2021-12-31"}),
+        ("{a: 2020-99-99}", {"a": "2020-99-99"}),
+        ("{a: 2001-12-14t21:59:43.10-05:00}", {"a": "2001-12-14t21:59:43.10-05:00"}),
+        ("{a: {b: [{2: 2020-01-01}]}}", {"a": {"b": [{"2": "2020-01-01"}]}}),
+        ("{true: a, ~: b, y: c}", {"true": "a", "~": "b", "y": "c"}),
+        ("{a: y, b: N, c: 'y', d: yes}", {"a": True, "b": False, "c": "y", "d": True}),
+        ("{a: 1, b: 2.5}", {"a": 1, "b": 2.5}),
+    ],
+)
+def test_metadata_has_keys_and_dates_as_texts(tmp_path: Path, written: str, meant: object) -> None:
+    """As they were written. Numbers stay numbers where they are values."""
+    text = f"{HEAD}  - key: k\n    metadata: {written}\n    rate_limit: {{unit: day}}\n"
+    assert rule_of(tmp_path, text).metadata == meant
 
 
 @pytest.mark.parametrize(

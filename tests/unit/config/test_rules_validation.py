@@ -133,8 +133,7 @@ OURS = [
      "error loading config file: descriptors must be a list"),
     ("- domain: d\n", 1, "error loading config file: the file must be a map with a domain"),
     ("just words\n", 1, "error loading config file: the file must be a map with a domain"),
-    ("domain: d\n---\ndomain: e\n", 2, "error loading config file: "
-     "expected a single document in the stream, but found another document"),
+    ("{domain: d} x\n", 1, "error loading config file: did not find expected <document start>"),
     ("domain: d\ndescriptors: \x07\n", 2,
      "error loading config file: control characters are not allowed"),
 ]  # fmt: skip
@@ -149,17 +148,14 @@ def test_errors_of_our_own_have_their_file_and_line(
 
 
 METADATA = [
-    ("{1: a}", "key 1 is not a text"),
-    ("{a: {b: [{2: c}]}}", "key 2 is not a text"),
     ("text", "it must be a map"),
-    ("{a: 2020-01-01}",
-     "datetime.date(2020, 1, 1) is neither text, number, true, false, list nor map"),
-    ("{a: 2020-99-99}", "month must be in 1..12"),
     ("{a: .nan}", "nan is not a finite number"),
     ("{a: .inf}", "inf is not a finite number"),
     (f"{{a: {'9' * 400}}}", "int too large to convert to float"),
     ("{a: !thing b}", "could not determine a constructor for the tag '!thing'"),
-    ("{? [a] : b}", "found unhashable key"),
+    ("{a: !!binary eA==}", "b'x' is neither text, number, true, false, list nor map"),
+    ("{? [a] : b}", "a key is a list or a map, in line 4"),
+    ("{a: {? {b: c} : d}}", "a key is a list or a map, in line 4"),
     ("{a: " * 30 + "b" + "}" * 30, "nested deeper than 24 levels"),
 ]  # fmt: skip
 
@@ -199,8 +195,8 @@ def test_a_file_without_end_is_refused_at_once(tmp_path: Path, text: str, messag
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("domain: d\n<<: 3\n", 2, "expected a mapping or list of mappings for merging"),
-        (HEAD + "  - key: k\n    <<: [x]\n", 4, "expected a mapping for merging"),
+        ("domain: d\n<<: 3\n", 2, "expected a map or a list of maps for <<"),
+        (HEAD + "  - key: k\n    <<: [x]\n", 4, "expected a map for <<"),
         (HEAD + "  - *nowhere\n", 3, "found undefined alias"),
     ],
 )

@@ -213,7 +213,7 @@ def divisors_of_powers_of_ten() -> list[int]:
     ids=["small", "divisors", "large"],
 )
 def test_no_count_is_cut_to_one_less(counts: Iterable[int]) -> None:
-    """One over one over 49 is less than 49, in floating point; 3125 and 6250 are such counts too."""
+    """One over one over 49 is less than 49, in floating point. 3125 is such a count, too."""
     metrics, changes, received = Metrics(), Changes(), Received()
     times = metrics.response_seconds.of("ShouldRateLimit")
     wrong = []
