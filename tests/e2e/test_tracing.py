@@ -84,7 +84,7 @@ def test_the_settings_of_the_reference_server_are_understood(
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "is not one of grpc, http/protobuf"),
         ({"OTEL_PROPAGATORS": "jaeger"}, "Propagator jaeger not found"),
         ({"OTEL_EXPORTER_OTLP_HEADERS": "secret"}, "write name=value,name=value"),
-        ({"PYTHONPATH": "blocked"}, "pip install 'penstock[otlp]'"),
+        ({"PYTHONPATH": "blocked"}, "pip install 'penstock-ratelimit[otlp]'"),
     ],
     ids=str,
 )

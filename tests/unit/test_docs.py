@@ -100,7 +100,11 @@ def shown_answers(text: str, groups: set[str]) -> Iterator[tuple[list[str], str]
 
 
 def pages() -> list[Path]:
-    return [README, *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("deploy/**/*.md"))]
+    folders = ("docs", "deploy", ".github")
+    return [
+        README,
+        *(page for folder in folders for page in sorted(ROOT.glob(f"{folder}/**/*.md"))),
+    ]
 
 
 @pytest.mark.parametrize("page", doc_tables.pages(), ids=lambda page: page.name)
@@ -286,6 +290,18 @@ def test_the_changelog_has_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     headings = re.findall(r"^#+ .*$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert any(re.search(rf"(?<![\w.]){re.escape(version)}(?![\w.])", line) for line in headings)
+
+
+def test_extras_are_named_by_what_has_to_be_installed() -> None:
+    """The distribution has another name than the package and the command."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    sources = [*pages(), *ROOT.glob("server/penstock/**/*.py")]
+    named = [
+        found
+        for source in sources
+        for found in re.findall(r"pip install '?([\w-]+)\[(\w+)\]", source.read_text())
+    ]
+    assert set(named) == {(project["name"], extra) for extra in project["optional-dependencies"]}
 
 
 def test_no_file_mentions_a_package_registry() -> None:

@@ -135,4 +135,6 @@ def _import(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as exc:
-        raise ConfigError(f"traces need {exc.name}: pip install 'penstock[otlp]'") from exc
+        raise ConfigError(
+            f"traces need {exc.name}: pip install 'penstock-ratelimit[otlp]'"
+        ) from exc

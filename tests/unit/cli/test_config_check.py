@@ -15,7 +15,7 @@ from tests.unit.cli.command import run, write_rules
 def test_version_is_that_of_the_package(tmp_path: Path) -> None:
     """For bug reports."""
     ran = run("--version", cwd=tmp_path)
-    assert (ran.code, ran.out, ran.err) == (0, f"penstock {version('penstock')}\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, f"penstock {version('penstock-ratelimit')}\n", "")
 
 
 @pytest.mark.parametrize(

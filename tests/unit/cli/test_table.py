@@ -83,7 +83,7 @@ def test_create_makes_a_table_that_is_ready(
   index GSI3  active
   TTL         on, by 'ttl'
   stream      off
-  schema      1 \(made by Penstock {re.escape(version("penstock"))}, \S+\+00:00\)
+  schema      1 \(made by Penstock {re.escape(version("penstock-ratelimit"))}, \S+\+00:00\)
 ready
 """,
         ran.out,
@@ -110,7 +110,7 @@ def test_create_leaves_a_table_that_is_right_alone(
     assert (ran.code, ran.out, ran.err) == (0, f"{place}: already there\n", "")
     assert version_item(location) == before
     assert before["schema"] == {"N": "1"}
-    assert before["created_by"] == {"S": version("penstock")}
+    assert before["created_by"] == {"S": version("penstock-ratelimit")}
 
 
 def test_a_flag_goes_before_the_environment(

@@ -223,7 +223,7 @@ except ConfigError as exc:
 def test_without_the_extra_the_error_says_how_to_get_it(protocol: str, module: str) -> None:
     """Each part of it may be missing."""
     done = _run(BLOCKED.format(module=module, protocol=protocol))
-    assert done == f"traces need {module}: pip install 'penstock[otlp]'\n"
+    assert done == f"traces need {module}: pip install 'penstock-ratelimit[otlp]'\n"
 
 
 PROPAGATED = """
