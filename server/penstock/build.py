@@ -99,6 +99,12 @@ def http_ports(settings: Settings) -> tuple[HttpPort, HttpPort, tuple[HttpPort, 
     return main, debug, (prometheus, settings.prometheus_path)
 
 
+def metrics_in_milliseconds(settings: Settings, metrics: Metrics) -> frozenset[str]:
+    """The names of metrics that count seconds, and are to show milliseconds to Prometheus."""
+    is_wanted = settings.prometheus_response_time_as_milliseconds
+    return frozenset({metrics.response_seconds.name} if is_wanted else ())
+
+
 def make_sender(settings: Settings, metrics: Metrics) -> Sender | None:
     if not settings.use_statsd:
         return None

@@ -16,6 +16,7 @@ from penstock.build import (
     limiter_options,
     make_sender,
     make_tracer,
+    metrics_in_milliseconds,
     why_no_decisions,
 )
 from penstock.config.print_rules import rule_lines
@@ -261,10 +262,11 @@ class _Server:
         hurried.cancel()
 
     def _pages(self) -> Pages:
+        in_milliseconds = metrics_in_milliseconds(self._settings, self._metrics)
         return Pages(
             is_healthy=self._health.is_healthy,
             why_not_ready=self._health.why_not_ready,
-            metrics=lambda: prometheus_text(self._metrics.families()),
+            metrics=lambda: prometheus_text(self._metrics.families(), in_milliseconds),
             stats=lambda: stats_text(self._metrics.families()),
             rules=lambda: "".join(f"{line}\n" for line in rule_lines(self._rules)),
         )

@@ -226,6 +226,20 @@ def test_requests_and_their_errors_are_counted_by_how_they_came(
     assert found[sample("penstock_decisions_total", domain="shop", code="over_limit")] == 1
 
 
+@pytest.mark.parametrize(("value", "largest"), [("false", "2.5"), ("true", "2500")])
+def test_response_times_are_in_the_unit_that_is_set(
+    tmp_path: Path, rules: Path, value: str, largest: str
+) -> None:
+    """On every port that has metrics. Milliseconds are what the reference server had until 2026."""
+    env = {"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS": value}
+    with penstock(tmp_path, rules=rules, store="memory:", env=env) as server:
+        decide(server.http, "shop", ("user", "bob"))
+        found = metrics(server)
+    name = "ratelimit_service_response_time_seconds_bucket"
+    bounds = [dict(key.labels)["le"] for key in found if key.name == name]
+    assert bounds[-2:] == [largest, "+Inf"]
+
+
 @pytest.mark.parametrize("answer", ["error", "allow", "deny"])
 def test_a_store_that_cannot_be_written_shows(tmp_path: Path, rules: Path, answer: str) -> None:
     """As an error of the store, or as an answer that was given without it."""

@@ -1,6 +1,6 @@
 """The variables of the reference server, with its defaults: those that users may have set.
 
-Read from its `src/settings/settings.go`, commit 3fb702589d36 of January 2026.
+Read from its `src/settings/settings.go`, commit 3fb702589d36 of January 2026, and later ones.
 """
 
 from typing import Final
@@ -51,6 +51,7 @@ REFERENCE_VARIABLES: Final = (
     ("PROMETHEUS_ADDR", ":9090"),
     ("PROMETHEUS_PATH", "/metrics"),
     ("PROMETHEUS_MAPPER_YAML", ""),
+    ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "false"),
     ("RUNTIME_ROOT", "/srv/runtime_data/current"),
     ("RUNTIME_SUBDIRECTORY", ""),
     ("RUNTIME_APPDIRECTORY", "config"),
@@ -90,6 +91,9 @@ REFERENCE_VARIABLES: Final = (
     ("REDIS_PERSECOND_SENTINEL_AUTH", ""),
     ("REDIS_PERSECOND_PIPELINE_WINDOW", "0"),
     ("REDIS_PERSECOND_PIPELINE_LIMIT", "0"),
+    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "1"),
+    ("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "1"),
+    ("REDIS_STARTUP_*", ""),
     ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false"),
     ("REDIS_TIMEOUT", "10s"),
     ("REDIS_PERSECOND_TIMEOUT", "10s"),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.config.durations import format_duration, parse_duration_ms
+from penstock.config.durations import format_duration, parse_rounded_ms
 
 Address = tuple[str, int]
 """A host, empty for all addresses of this machine, and a port."""
@@ -107,7 +107,8 @@ TEXT: Final = Kind(_text, "TEXT")
 BOOL: Final = Kind(_bool, "BOOL", lambda value: "true" if value else "false")
 PORT: Final = Kind(_port, "PORT")
 ADDRESS: Final = Kind(_address, "HOST:PORT", _show_address)
-DURATION: Final = Kind(parse_duration_ms, "DURATION", format_duration)
+# The reference server takes durations down to a nanosecond, and no setting needs less than 1 ms.
+DURATION: Final = Kind(parse_rounded_ms, "DURATION", format_duration)
 SHARE: Final = Kind(_share, "SHARE", lambda value: f"{value:g}")
 SIZE: Final = Kind(_size, "BYTES")
 COUNT: Final = Kind(_count, "NUMBER")

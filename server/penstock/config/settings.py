@@ -254,6 +254,12 @@ class Settings:
     prometheus_path: str = _setting(
         "PROMETHEUS_PATH", TEXT, "/metrics", "path of metrics on that port"
     )
+    prometheus_response_time_as_milliseconds: bool = _setting(
+        "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
+        BOOL,
+        False,
+        "show response times for Prometheus in milliseconds, as old versions of the reference did",
+    )
     use_statsd: bool = _setting("USE_STATSD", BOOL, False, "send metrics to StatsD over TCP")
     statsd_host: str = _setting("STATSD_HOST", TEXT, "localhost", "host of StatsD")
     statsd_port: int = _setting("STATSD_PORT", PORT, 8125, "port of StatsD")

@@ -1,15 +1,22 @@
 """Metrics as text: for Prometheus, and for people."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 
 from penstock.telemetry.instruments import MAX_SERIES, Distribution, Labels
 from penstock.telemetry.metrics import AnyFamily
 
 
-def prometheus_text(families: Iterable[AnyFamily]) -> str:
-    """All metrics in Prometheus' text format, 0.0.4."""
-    return "".join(line for family in families for line in _family_lines(family))
+def prometheus_text(families: Iterable[AnyFamily], in_milliseconds: Collection[str] = ()) -> str:
+    """All metrics in Prometheus' text format, 0.0.4.
+
+    `in_milliseconds` names metrics that count seconds, and are to show milliseconds.
+    """
+    return "".join(
+        line
+        for family in families
+        for line in _family_lines(family, 1000 if family.name in in_milliseconds else 1)
+    )
 
 
 def stats_text(families: Iterable[AnyFamily]) -> str:
@@ -17,7 +24,7 @@ def stats_text(families: Iterable[AnyFamily]) -> str:
     return "".join(sorted(line for family in families for line in _stats_lines(family)))
 
 
-def _family_lines(family: AnyFamily) -> Iterator[str]:
+def _family_lines(family: AnyFamily, factor: int) -> Iterator[str]:
     yield f"# HELP {family.name} {family.text}\n"
     yield f"# TYPE {family.name} {family.kind}\n"
     for values, series in family.series():
@@ -26,11 +33,12 @@ def _family_lines(family: AnyFamily) -> Iterator[str]:
             yield f"{family.name}{labels} {_number(series.value)}\n"
             continue
         count = 0
-        for bound, more in zip([*series.bounds, "+Inf"], series.counts, strict=True):
+        bounds = [_bound(bound, factor) for bound in series.bounds]
+        for bound, more in zip([*bounds, "+Inf"], series.counts, strict=True):
             count += more
-            below = _labels((*family.labels, "le"), (*values, str(bound)))
+            below = _labels((*family.labels, "le"), (*values, bound))
             yield f"{family.name}_bucket{below} {count}\n"
-        yield f"{family.name}_sum{labels} {_number(series.sum)}\n"
+        yield f"{family.name}_sum{labels} {_number(factor * series.sum)}\n"
         yield f"{family.name}_count{labels} {count}\n"
 
 
@@ -50,6 +58,10 @@ def _labels(names: Labels, values: Labels) -> str:
     pairs = zip(names, values, strict=True)
     shown = [f'{name}="{_escape(value)}"' for name, value in pairs if value]
     return f"{{{','.join(shown)}}}" if shown else ""
+
+
+def _bound(bound: float, factor: int) -> str:
+    return str(bound) if factor == 1 else f"{factor * bound:g}"
 
 
 def _escape(text: str) -> str:

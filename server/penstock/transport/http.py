@@ -19,6 +19,9 @@ PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 STATUSES: Final = {"OK": 200, "OVER_LIMIT": 429}
 
+PROBED_BY: Final = ("OPTIONS", "POST")
+"""Beside GET and HEAD: the reference server asks no prober for its method, and some use these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pages:
@@ -70,7 +73,9 @@ class HttpServer:
         }
         site = Site(
             {
-                "/healthcheck": Page(self._healthcheck, "whether to keep this process"),
+                "/healthcheck": Page(
+                    self._healthcheck, "whether to keep this process", other_methods=PROBED_BY
+                ),
                 "/ready": Page(self._ready, "whether to send requests"),
                 "/json": Page(self._json, "decide a RateLimitRequest", is_posted=True),
                 "/metrics": metrics,

@@ -42,10 +42,12 @@ class Page:
     answer: Callable[[bytes], Awaitable[Reply]]
     help: str
     is_posted: bool = False
+    other_methods: tuple[str, ...] = ()
+    """Get the same answer as GET. A body that comes with one is not read."""
 
     @property
     def methods(self) -> tuple[str, ...]:
-        return ("POST",) if self.is_posted else ("GET", "HEAD")
+        return ("POST",) if self.is_posted else ("GET", "HEAD", *self.other_methods)
 
 
 class Site:

@@ -91,6 +91,12 @@ SPELT: tuple[tuple[str, str, Any], ...] = (
     ("STATS_FLUSH_INTERVAL", "10s", 10_000),
     ("STATS_FLUSH_INTERVAL", "300ms", 300),
     ("STATS_FLUSH_INTERVAL", "0.5s", 500),
+    ("STATS_FLUSH_INTERVAL", "10000000us", 10_000),
+    ("STATS_FLUSH_INTERVAL", "2s5\N{MICRO SIGN}s", 2_001),
+    ("STATS_FLUSH_INTERVAL", "1\N{GREEK SMALL LETTER MU}s", 1),
+    ("GRPC_MAX_CONNECTION_AGE", "1h1ns", 3_600_001),
+    ("GRPC_MAX_CONNECTION_AGE", "0ns", 0),
+    ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "true", True),
     ("PROMETHEUS_ADDR", ":9090", ("", 9090)),
     ("PROMETHEUS_ADDR", "0.0.0.0:19001", ("0.0.0.0", 19001)),  # noqa: S104 - nothing listens here
     ("PROMETHEUS_ADDR", "[::]:19001", ("::", 19001)),
@@ -119,5 +125,6 @@ def test_values_are_read_as_the_reference_server_spells_them(
 
 def test_ignored_variables_are_told_in_order_and_once() -> None:
     """Whatever else is in the environment; a name that only begins alike is no variable of its."""
+    assert find_ignored(["REDIS_STARTUP_RETRIES"]) == ["REDIS_STARTUP_RETRIES"]
     found = find_ignored(["REDIS_URL", "HOME", "BACKEND_TYPE", "REDIS", "BACKEND_TYPES", "PATH"])
     assert found == ["BACKEND_TYPE", "REDIS_URL"]

@@ -249,6 +249,8 @@ def test_what_is_no_duration_is_a_value_error(text: str) -> None:
         ("1.001s", 1_001),
         ("1h0.5m", 3_630_000),
         ("0.000000000000d", 0),
+        ("1500000us", 1_500),
+        ("3000000ns", 3),
         ("123456789012345.5d", 10_666_666_570_666_651_200_000),
     ],
 )
@@ -266,7 +268,7 @@ def test_a_fraction_is_its_part_of_the_unit(whole: int, unit: str, thousandths: 
     assert 1_000 * parse_duration_ms(f"{whole}.{thousandths:03}{unit}") == parts
 
 
-@pytest.mark.parametrize("text", ["0.5ms", "0.0001s", "1.0000000001h"])
+@pytest.mark.parametrize("text", ["0.5ms", "0.0001s", "1.0000000001h", "1s1us", "999ns"])
 def test_what_is_no_whole_number_of_milliseconds_is_refused(text: str) -> None:
     """Rather than rounded to something that nobody wrote."""
     with pytest.raises(ValueError, match="is no duration: there is nothing shorter than 1ms"):

@@ -96,6 +96,32 @@ def test_every_metric_has_its_type_and_text() -> None:
         assert documented[name] == family.text
 
 
+def test_times_may_be_shown_in_milliseconds() -> None:
+    """Under the same name, bounds and sum; other times stay in seconds, and StatsD as it was."""
+    metrics = Metrics()
+    name, other = metrics.response_seconds.name, metrics.store_call_seconds.name
+    for family in (metrics.response_seconds, metrics.store_call_seconds):
+        family.of("x").observe(0.0021)
+        family.of("x").observe(0.25)
+    text = prometheus_text(metrics.families(), {name})
+    found = read(metrics)
+    shown = [line for line in text.splitlines() if line.startswith(f"{name}_")]
+    bounds = [0.5, 1, 2.5, 5, 10, 20, 50, 100, 250, 500, 1000, 2500]
+    counts = [0, 0, *[1] * 6, *[2] * 4]
+    label = 'grpc_method="x"'
+    assert shown == [
+        *(
+            f'{name}_bucket{{{label},le="{bound:g}"}} {count}'
+            for bound, count in zip(bounds, counts, strict=True)
+        ),
+        f'{name}_bucket{{{label},le="+Inf"}} 2',
+        f"{name}_sum{{{label}}} 252.1",
+        f"{name}_count{{{label}}} 2",
+    ]
+    assert f'{other}_sum{{operation="x"}} 0.2521\n' in text
+    assert found[sample(f"{name}_sum", grpc_method="x")] == 0.2521
+
+
 def test_the_debug_page_has_a_line_for_each_value() -> None:
     """By the names for StatsD, in order."""
     metrics = Metrics()

@@ -100,12 +100,26 @@ async def test_head_is_get_without_the_text(served: Serving, page: str) -> None:
         assert response.content_length == len(text)
 
 
+@pytest.mark.parametrize("method", ["GET", "OPTIONS", "POST"])
+@pytest.mark.parametrize("body", [b"", b"x" * 100_000])
+async def test_health_is_told_whatever_a_prober_asks_by(
+    served: Serving, method: str, body: bytes
+) -> None:
+    """The reference server looks at no method. What is posted with it does no harm."""
+    async with served.session.request(
+        method, f"http://{served.main}/healthcheck", data=body or None
+    ) as response:
+        assert (response.status, await response.text()) == (200, "OK")
+    assert await served.get("/healthcheck") == (200, "OK")
+
+
 @pytest.mark.parametrize(
     ("method", "page", "allowed"),
     [
         ("GET", "main/json", "POST"),
         ("PUT", "main/json", "POST"),
-        ("POST", "main/healthcheck", "GET, HEAD"),
+        ("DELETE", "main/healthcheck", "GET, HEAD, OPTIONS, POST"),
+        ("POST", "main/ready", "GET, HEAD"),
         ("DELETE", "debug/", "GET, HEAD"),
         ("PATCH", "debug/stats", "GET, HEAD"),
     ],
