@@ -133,6 +133,11 @@ def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str) -> Node:
     key, value = file.text(fields.get("key"), "key"), file.text(fields.get("value"), "value")
     if not key:
         file.error(source, "descriptor has empty key")
+    if "*" in key:
+        file.warn(
+            fields["key"],
+            f"key '{key}' matches itself alone: '*' stands for other characters only in a value",
+        )
     path = parent + Node(key, value).composite_key
     below = _read_level(file, fields.get("descriptors"), f"{path}.")
     check_duplicates(below, f"{path}.")

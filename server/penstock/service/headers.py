@@ -15,17 +15,23 @@ class HeaderNames:
 
 
 def limit_headers(decision: Decision, names: HeaderNames) -> Headers:
-    """Describe the refused descriptor that waits longest, else the one with the least left."""
+    """Describe the descriptor that the reference server describes.
+
+    The last refused descriptor, else the first of those with the least left. `retry-after`, which
+    the reference server does not send, is the longest wait of all refused descriptors.
+    """
     limited = [(status.limit, status) for status in decision.statuses if status.limit is not None]
     if not limited:
         return ()
-    limit, status = min(
-        limited, key=lambda pair: (not pair[1].over, pair[1].remaining, -pair[1].reset_s)
-    )
+    refused = [pair for pair in limited if pair[1].over]
+    limit, status = refused[-1] if refused else min(limited, key=lambda pair: pair[1].remaining)
     headers = (
         (names.limit, str(limit.requests_per_unit)),
         (names.remaining, str(status.remaining)),
         (names.reset, str(status.reset_s)),
     )
     # Envoy before 1.40 sends no retry-after of its own.
-    return (*headers, ("retry-after", str(status.reset_s))) if decision.over else headers
+    if not decision.over:
+        return headers
+    wait_s = max((status.reset_s for _, status in refused), default=status.reset_s)
+    return (*headers, ("retry-after", str(wait_s)))

@@ -209,6 +209,15 @@ def test_known_keys_in_the_wrong_place_load_with_a_warning(tmp_path: Path) -> No
     assert loaded.rules["d"].children.nodes == (Node("k"),)
 
 
+@pytest.mark.parametrize("key", ["*", "te*"])
+def test_a_wildcard_in_a_key_warns(tmp_path: Path, key: str) -> None:
+    """The reference server matches other keys by it. Here they would pass without a limit."""
+    loaded = load(tmp_path, f"{HEAD}  - value: x\n    key: '{key}'\n")
+    said = f"key '{key}' matches itself alone: '*' stands for other characters only in a value"
+    assert [(warning.line, warning.text) for warning in loaded.warnings] == [(4, said)]
+    assert loaded.rules["d"].children.nodes == (Node(key, "x"),)
+
+
 def test_a_key_set_twice_warns_and_the_last_one_counts(tmp_path: Path) -> None:
     """The warning stands at the second place."""
     loaded = load(tmp_path, HEAD + "  - key: a\n    value: x\n    key: b\n")

@@ -167,6 +167,18 @@ OTHER = Limit.per(9, 1_000)
             (("L", "5"), ("R", "0"), ("T", "12"), ("retry-after", "12")),
         ),
         (
+            Decision(True, (Status(True, FIVE, 0, 12), Status(True, OTHER, 0, 1), Status())),
+            (("L", "9"), ("R", "0"), ("T", "1"), ("retry-after", "12")),
+        ),
+        (
+            Decision(False, (Status(False, OTHER, 3, 1), Status(False, FIVE, 3, 24))),
+            (("L", "9"), ("R", "3"), ("T", "1")),
+        ),
+        (
+            Decision(True, (Status(True), Status(False, FIVE, 3, 24))),
+            (("L", "5"), ("R", "3"), ("T", "24"), ("retry-after", "24")),
+        ),
+        (
             Decision(False, (Status(True, FIVE, 0, 12),)),
             (("L", "5"), ("R", "0"), ("T", "12")),
         ),
@@ -175,7 +187,10 @@ OTHER = Limit.per(9, 1_000)
 def test_headers_tell_of_the_refused_or_else_the_scarcest(
     decision: Decision, headers: tuple[tuple[str, str], ...]
 ) -> None:
-    """Retry-after comes only with a denial."""
+    """The last refused or the first scarcest, as in the reference server.
+
+    Retry-after comes only with a denial, and is the longest wait.
+    """
     assert limit_headers(decision, NAMES) == headers
 
 
