@@ -18,7 +18,7 @@ LISTENS = re.compile(r"listens on (\S+), store")
 HTTP = re.compile(r"HTTP on (\S+), debug on (\S+?)(?:, metrics on (\S+))?$", re.MULTILINE)
 
 
-def wait_for(look: Callable[[], T | None], what: str, timeout_s: float = 20.0) -> T:
+def wait_for(look: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
     """Poll until there is something to see: another process has no better way to tell."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

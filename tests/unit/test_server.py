@@ -36,7 +36,7 @@ def settings(tmp_path: Path) -> Settings:
 async def serving(settings: Settings, repeats: Repeats | None = None) -> AsyncIterator[None]:
     """A server, until the block ends. Wait in it for the server to do something."""
     running = asyncio.create_task(server.serve(settings, repeats))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         yield
         os.kill(os.getpid(), signal.SIGINT)
         await running

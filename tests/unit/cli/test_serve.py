@@ -4,7 +4,6 @@ import ctypes
 import signal
 import sqlite3
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from penstock.store.sqlite.schema import open_file
 from tests.support.processes import PENSTOCK, penstock, wait_for
 from tests.unit.cli.command import run, write_rules
 
-QUICK_S = 5.0
 """A stop without a drain is far below this, a drain's time-out far above."""
 
 
@@ -169,18 +167,17 @@ def test_forced_to_start_it_serves_once_the_rules_are_mended(tmp_path: Path) -> 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_idle_server_stops_quickly(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C and SIGTERM end it with exit code 0 and no traceback."""
-    with penstock(tmp_path, rules=write_rules(tmp_path)) as server:
-        begun = time.monotonic()
+    with penstock(tmp_path, "--drain-timeout", "1h", rules=write_rules(tmp_path)) as server:
         server.process.send_signal(number)
-        assert server.process.wait(20) == 0
-        assert time.monotonic() - begun < QUICK_S
+        assert server.process.wait(60) == 0
         assert "stopped" in server.log()
         assert "Traceback" not in server.log()
 
 
 def test_a_second_sigterm_ends_a_drain(tmp_path: Path) -> None:
     """With a client that goes on calling, the first one waits for it, the second does not."""
-    with penstock(tmp_path, rules=write_rules(tmp_path), store="memory:") as server:
+    flags = ("--drain-timeout", "1h")
+    with penstock(tmp_path, *flags, rules=write_rules(tmp_path), store="memory:") as server:
         calls = [str(PENSTOCK), "check", "--address", server.address, "--domain", "d"]
         calls += ["--repeat", "1000000", "free=1"]
         answers = tmp_path / "answers"
@@ -191,10 +188,8 @@ def test_a_second_sigterm_ends_a_drain(tmp_path: Path) -> None:
                 server.wait_for_log("SIGTERM: draining")
                 with pytest.raises(subprocess.TimeoutExpired):
                     server.process.wait(2)
-                begun = time.monotonic()
                 server.process.send_signal(signal.SIGTERM)
-                assert server.process.wait(20) == 0
-                assert time.monotonic() - begun < QUICK_S
+                assert server.process.wait(60) == 0
             finally:
                 client.kill()
 

@@ -128,7 +128,7 @@ async def test_a_store_that_is_too_slow_is_answered_as_configured() -> None:
     """Before the caller's time is over, so that the answer still reaches it."""
     asked = limiter(Options(on_unavailable="deny"), SlowStore())
     prepared = asked.prepare(on("user"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert (await asked.answer(prepared, timeout_s=0.01)).decision.over
         with pytest.raises(StoreError, match="before the caller's deadline"):
             await limiter(store=SlowStore()).answer(prepared, timeout_s=0.01)

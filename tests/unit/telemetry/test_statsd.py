@@ -60,7 +60,7 @@ async def listening(received: Received, port: int = 0) -> AsyncIterator[int]:
     yield server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 - those that still read
             await asyncio.sleep(0)
     assert all(text.endswith(b"\n") for text in arrived)

@@ -29,6 +29,8 @@ class Shown:
     error: Exception | None = None
     gate: asyncio.Event | None = None
     """What /ready waits for."""
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once /ready waits."""
 
     def text(self, text: str) -> str:
         if self.error is not None:
@@ -37,6 +39,7 @@ class Shown:
 
     async def why_not_ready(self) -> str:
         if self.gate is not None:
+            self.asked.set()
             await self.gate.wait()
         return self.text(self.reason)
 
@@ -81,7 +84,7 @@ class Serving:
         reader, writer = await self.connect(address)
         try:
             writer.write(data)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 return await reader.read()
         finally:
             writer.close()

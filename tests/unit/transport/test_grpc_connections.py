@@ -53,7 +53,7 @@ async def is_ended(port: int, sent: bytes) -> bool:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await reader.read()
     except TimeoutError:
         return False

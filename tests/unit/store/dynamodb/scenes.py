@@ -111,12 +111,12 @@ class Scene:
         return all(b.tokens == b.limit.burst and b.consumed == 0 for b in item.buckets)
 
     async def wait_for_calls(self, operation: str, times: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.proxy.calls[operation] < times:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.001)
 
     async def wait_for_record(self, entity: str, consumed: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.on_record(entity) != [consumed]:  # noqa: ASYNC110 - no event either
                 await asyncio.sleep(0.001)
 
