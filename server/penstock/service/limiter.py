@@ -31,9 +31,6 @@ STORE_SHARE: Final = 0.9
 MAX_WARNED: Final = 1_000
 """Missing limits to tell of: clients may choose the names, which are kept as they are shown."""
 
-NOTHING_YET: Final = Plan((), (), quota_passes=False)
-"""The plan of a request before its limits were looked up."""
-
 OnUnavailable = Literal["error", "allow", "deny"]
 
 
@@ -52,19 +49,30 @@ class Answer(NamedTuple):
     metadata: Mapping[str, Any] | None = None
 
 
+class Planned(NamedTuple):
+    """What to take for a request, and where the decision on it is counted.
+
+    These belong together: a call keeps the value that it began with, whatever other calls of the
+    same request find out meanwhile.
+    """
+
+    plan: Plan
+    counts: Counts
+    chains: Sequence[Chain] = ()
+    """The stored limits that the plan was made of."""
+
+
 @dataclass(slots=True)
 class Prepared:
     """A request, and what to take for it. Good for any number of calls under the same rules."""
 
     request: Request
-    plan: Plan
-    counts: Counts
-    domain: Domain | None = None
+    domain: Domain | None
+    planned: Planned | None
+    """Made anew when stored limits change. None: they were not looked up yet."""
     targets: tuple[Target | None, ...] = ()
     """Whose stored limits the descriptors take from; empty if it is all a matter of rules."""
     keys: tuple[Key, ...] = ()
-    chains: Sequence[Chain] = ()
-    """What the plan was made of, which is made anew when these change."""
 
 
 class Limiter:
@@ -114,10 +122,10 @@ class Limiter:
         targets = find_targets(domain, request) if self._policies is not None else ()
         if not any(targets):
             plan = make_plan(domain, request, self._options.behaviour, rules_ms=self._rules_ms)
-            return Prepared(request, plan, self._counting.prepare(domain, request, plan))
-        counts = self._counting.prepare(domain, request, NOTHING_YET)
+            counts = self._counting.prepare(domain, request, plan)
+            return Prepared(request, domain, Planned(plan, counts))
         keys = [Key(target.entity, target.resource) for target in targets if target is not None]
-        return Prepared(request, NOTHING_YET, counts, domain, targets, tuple(dict.fromkeys(keys)))
+        return Prepared(request, domain, None, targets, tuple(dict.fromkeys(keys)))
 
     async def answer(self, prepared: Prepared, timeout_s: float | None = None) -> Answer:
         """Decide. StoreError if the store can't do its part, unless the options say what then.
@@ -127,10 +135,10 @@ class Limiter:
         options = self._options
         try:
             if timeout_s is None:
-                plan, taken, now_ms = await self._take(prepared)
+                planned, taken, now_ms = await self._take(prepared)
             else:
                 async with asyncio.timeout(timeout_s * STORE_SHARE):
-                    plan, taken, now_ms = await self._take(prepared)
+                    planned, taken, now_ms = await self._take(prepared)
         except TimeoutError as exc:
             text = "the store did not answer before the caller's deadline"
             late = StoreError(text, kind="deadline")
@@ -139,8 +147,9 @@ class Limiter:
             return self._answer_blindly(prepared.request, late)
         except StoreError as exc:
             return self._answer_blindly(prepared.request, exc)
+        plan = planned.plan
         decision = decide(plan, taken, options.behaviour, now_ms)
-        self._counting.count(prepared.counts, decision)
+        self._counting.count(planned.counts, decision)
         headers = () if options.headers is None else limit_headers(decision, options.headers)
         metadata = None
         if options.dynamic_metadata:
@@ -160,39 +169,35 @@ class Limiter:
             OverloadError(f"{calls} calls are under way, and PENSTOCK_MAX_CALLS admits no more"),
         )
 
-    async def _take(self, prepared: Prepared) -> tuple[Plan, Sequence[Taken], int]:
-        plan = await self._plan(prepared) if prepared.targets else prepared.plan
+    async def _take(self, prepared: Prepared) -> tuple[Planned, Sequence[Taken], int]:
+        planned = prepared.planned
+        if planned is None or prepared.targets:
+            planned = await self._plan(prepared)
+        takes = planned.plan.takes
         now_ms = self._clock_ms()
-        taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
-        return plan, taken, now_ms
+        taken = await self._store.take(takes, now_ms) if takes else ()
+        return planned, taken, now_ms
 
-    async def _plan(self, prepared: Prepared) -> Plan:
+    async def _plan(self, prepared: Prepared) -> Planned:
         """Make the plan by the limits in force, unless it is made already."""
         policies, keys = cast("Policies", self._policies), prepared.keys
         chains = policies.known(keys)
         if chains is None:
             chains = await policies.read(keys)
-        is_same = len(chains) == len(prepared.chains) and all(map(is_, chains, prepared.chains))
-        if not is_same or prepared.plan is NOTHING_YET:
+        planned = prepared.planned
+        if planned is None or not all(map(is_, chains, planned.chains)):
             chain_of = dict(zip(keys, chains, strict=True))
             stored = [
                 None if target is None else Stored(target, chain_of[Key(*target[:2])])
                 for target in prepared.targets
             ]
-            prepared.plan = make_plan(
-                prepared.domain,
-                prepared.request,
-                self._options.behaviour,
-                stored,
-                self._rules_ms,
-            )
-            prepared.chains = chains
-            prepared.counts = self._counting.prepare(
-                prepared.domain, prepared.request, prepared.plan
-            )
-        for missing in prepared.plan.missing:
+            domain, request = prepared.domain, prepared.request
+            plan = make_plan(domain, request, self._options.behaviour, stored, self._rules_ms)
+            planned = Planned(plan, self._counting.prepare(domain, request, plan), chains)
+            prepared.planned = planned
+        for missing in planned.plan.missing:
             self._warn_once(missing)
-        return prepared.plan
+        return planned
 
     def _warn_once(self, missing: str) -> None:
         """An amount for a limit that nobody has is no reason to refuse, nor to keep quiet."""

@@ -1,5 +1,6 @@
 """What is counted of decisions: as the reference server does, and never without a bound."""
 
+import asyncio
 import struct
 from collections.abc import Sequence
 from math import floor
@@ -352,6 +353,39 @@ async def test_every_rule_is_there_before_its_first_hit() -> None:
     found = read(Counted(rules(node("user"))).metrics)
     for name in ("total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"):
         assert found[sample(PREFIX + name, domain="d", key1="user")] == 0
+
+
+class WaitingStore(MemoryStore):
+    """Takes once it is told to, as a store that is busy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        self.asked.set()
+        await self.goes_on.wait()
+        return await super().take(takes, now_ms)
+
+
+async def test_a_decision_is_counted_by_the_limits_that_made_it() -> None:
+    """Another call of the same request may find other limits, while this one is under way."""
+    store, change = WaitingStore(), Change("test", NOW)
+    counted = Counted(rules(), store=store)
+    policies = Policies(store.policy, -1, lambda: NOW)
+    counted.limiter = Limiter(store, Options(), lambda: NOW, policies, counted.metrics)
+    counted.limiter.use(rules())
+    limits = StoredLimits((Limit.per(10, MINUTE, name="rpm"),), 0)
+    await store.policy.write_limits(Scope("bob"), limits, change)
+    before, prepared = read(counted.metrics), counted.limiter.prepare(stored("bob"))
+    first = asyncio.create_task(counted.limiter.answer(prepared))
+    await store.asked.wait()
+    await store.policy.delete_limits(Scope("bob"), change)
+    assert (await counted.limiter.answer(prepared)).decision.statuses[0].limit is None
+    store.goes_on.set()
+    assert (await first).decision.statuses[0].remaining == 9
+    found = changed(before, read(counted.metrics))
+    assert found == {**hits("entity", "resource", total_hits=1, within_limit=1), **decided(ok=2)}
 
 
 # Errors.
