@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item, credit, settle
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import MILLI, Limit
+from penstock.core.mapping import EntityMapping, Mappings, Template
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain
 from penstock.core.take import Key
@@ -37,6 +38,10 @@ SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 
 Kind = Literal["take", "check", "charge", "refund"]
+
+CHECKS = EntityMapping(("x",), Template("{x}"), Template("r"), tuple((name, 0) for name in NAMES))
+METERED = Domain("d", Children(()), Mappings("d", {CHECKS.keys: CHECKS}))
+"""A mapping takes nothing of any limit, so what is charged is a report from the first time on."""
 
 
 class Place(NamedTuple):
@@ -181,7 +186,7 @@ class Player:
         self._now_ms, self._number = NOW, next(NUMBERS)
         self._model = Model()
         self._limiter = Limiter(store, Options(), self._clock, self._policies())
-        self._limiter.use({"d": Domain("d", Children(()))})
+        self._limiter.use({"d": METERED})
         self._prepared: dict[Request, Prepared] = {}
 
     def _policies(self) -> Policies:

@@ -69,7 +69,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--json", action="store_true", help="print each response as a line of JSON")
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument("--hits", metavar="N", help="ask for N instead of 1; 0 looks for debt")
-    amount.add_argument("--charge", metavar="N", help="report N as used, as debt if need be")
+    amount.add_argument("--charge", metavar="N", help="report N as used, to a metered rule")
     amount.add_argument("--refund", metavar="N", help="give N back")
     parser.add_argument(
         "--peek", action="store_true", help="show what the answer would be, and take nothing"

@@ -28,6 +28,8 @@ class Target(NamedTuple):
     resource: str
     consume: tuple[tuple[str, int], ...] | None = None
     """How much from which limit; None: the descriptor's amount from every limit."""
+    meter: tuple[str, ...] = ()
+    """What tells the mapping from others of its domain: what is metered, is metered as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,12 @@ class Mappings:
             return None
         # Of a key that stands there twice, the last value counts.
         values = {**dict(entries), "domain": self.domain}
-        return Target(mapping.entity.fill(values), mapping.resource.fill(values), mapping.consume)
+        entity, resource = mapping.entity.fill(values), mapping.resource.fill(values)
+        return Target(entity, resource, mapping.consume, mapping.keys)
+
+    def is_checked(self, limit: str) -> bool:
+        """Tell whether some mapping takes 0 of a limit, so that another reports what was used."""
+        return any((limit, 0) in (mapping.consume or ()) for mapping in self.by_keys.values())
 
 
 def built_in_target(entries: Entries) -> Target | None:
@@ -79,7 +86,8 @@ def built_in_target(entries: Entries) -> Target | None:
         return None
     (_, entity), (_, resource), *limit = entries
     consume = tuple((name, HITS) for _, name in limit) or None
-    return Target(_safe(entity), _safe(resource), consume)
+    # Each limit that is named is metered by itself: one may count requests, another one tokens.
+    return Target(_safe(entity), _safe(resource), consume, (*keys, *[name for _, name in limit]))
 
 
 def _safe(name: str) -> str:

@@ -11,6 +11,14 @@ from penstock.core.entities import Chain, Level
 from penstock.core.keys import override_key, rule_key
 from penstock.core.limits import MILLI, UINT32_MAX, Limit
 from penstock.core.mapping import HITS, Target, built_in_target
+from penstock.core.metering import (
+    Meter,
+    OwnAmounts,
+    cost,
+    mapping_meter,
+    override_meter,
+    rule_meter,
+)
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Domain, OnExceed, Rule
 from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken
@@ -59,6 +67,8 @@ class Plan:
     """Some descriptor counts as a quota that is never over."""
     missing: tuple[str, ...] = ()
     """Limits that were asked for, and that nobody has."""
+    checks: tuple[Meter, ...] = ()
+    """What is asked with an amount of 0."""
 
 
 def find_targets(domain: Domain | None, request: Request) -> tuple[Target | None, ...]:
@@ -91,11 +101,12 @@ def make_plan(
     behaviour: Behaviour,
     stored: Sequence[Stored | None] = (),
     rules_ms: int = 0,
+    own_amounts: OwnAmounts = cost,
 ) -> Plan:
     """Work out what to take from which items. Descriptors on one item share one take.
 
     `stored` has what is stored for each descriptor, if it is for any; `rules_ms` is when the rules
-    were read.
+    were read; `own_amounts` tells what an amount is that a descriptor brings.
     """
     if domain is None:
         return Plan((), (UNMATCHED,) * len(request.descriptors), quota_passes=True)
@@ -110,7 +121,7 @@ def make_plan(
         for match, entity in zip(found, stored, strict=True)
         if entity is None
     )
-    planner = _Planner(request, behaviour, replaced, quota_passes, rules_ms)
+    planner = _Planner(domain, request, behaviour, replaced, quota_passes, rules_ms, own_amounts)
     for number, (match, entity) in enumerate(zip(found, stored, strict=True)):
         if entity is not None:
             planner.add_stored(number, entity)
@@ -135,12 +146,16 @@ class _Planner:
 
     def __init__(
         self,
+        domain: Domain,
         request: Request,
         behaviour: Behaviour,
         replaced: frozenset[str],
         quota_passes: bool,
         rules_ms: int,
+        own_amounts: OwnAmounts,
     ) -> None:
+        self._domain = domain
+        self._own_amounts = own_amounts
         self._request = request
         self._rules_ms = rules_ms
         self._behaviour = behaviour
@@ -149,14 +164,15 @@ class _Planner:
         self._pending: dict[Key, _Pending] = {}
         self._parts: list[Part | Status] = []
         self._missing: list[str] = []
+        self._checks: list[Meter] = []
 
     def plan(self) -> Plan:
         takes = [
             Take(key, take.limits, tuple(take.draws), take.parent, take.policy_ms, take.lasts)
             for key, take in self._pending.items()
         ]
-        missing = tuple(self._missing)
-        return Plan(tuple(takes), tuple(self._parts), self._quota_passes, missing)
+        missing, checks = tuple(self._missing), tuple(self._checks)
+        return Plan(tuple(takes), tuple(self._parts), self._quota_passes, missing, checks)
 
     def add_rule(self, number: int, match: tuple[Rule, Key | None] | None) -> None:
         if match is None:
@@ -176,7 +192,14 @@ class _Planner:
         amounts = (self._request.amount(number) * MILLI,) * len(limits)
         quota = rule.quota_mode or self._behaviour.quota_mode
         self._open(key, rule.limits, None, self._rules_ms, lasts=False)
-        leg = self._draw(number, rule, key, limits, amounts)
+        own = Mode.TAKE
+        if (descriptor := self._request.descriptors[number]).hits is not None:
+            name = self._domain.name
+            if descriptor.override is not None:
+                own = self._own_mode(descriptor, override_meter(name, descriptor.entries))
+            else:
+                own = self._own_mode(descriptor, rule_meter(name, rule.path))
+        leg = self._draw(number, rule, key, limits, amounts, own)
         self._parts.append(Part(rule, (leg,), quota))
 
     def add_stored(self, number: int, stored: Stored) -> None:
@@ -188,11 +211,14 @@ class _Planner:
             self._missing += [f"{target.resource}/{name}" for name in missing]
         drawn = [(level, asked) for level in chain if (asked := self._asked(number, target, level))]
         above = [level.key for level, _ in drawn[1:]]
+        own, descriptor = Mode.TAKE, self._request.descriptors[number]
+        if drawn and descriptor.hits is not None:
+            own = self._own_mode(descriptor, mapping_meter(self._domain.name, target.meter))
         legs = []
         for (level, asked), parent in zip_longest(drawn, above):
             limits, amounts = zip(*asked, strict=True)
             self._open(level.key, level.limits, parent, level.read_ms, lasts=level.is_own)
-            leg = self._draw(number, _STORED, level.key, limits, amounts)
+            leg = self._draw(number, _STORED, level.key, limits, amounts, own)
             legs.append(leg._replace(limits=level.shown(limits)))
         quota = self._behaviour.quota_mode
         self._parts.append(Part(_STORED, tuple(legs), quota) if legs else UNMATCHED)
@@ -208,6 +234,14 @@ class _Planner:
             if limit.name in wanted
         ]
 
+    def _own_mode(self, descriptor: Descriptor, meter: Meter) -> Mode:
+        """Tell what a descriptor's own amount is, and note an amount of 0."""
+        if descriptor.refund:
+            return Mode.TAKE
+        if descriptor.hits == 0:
+            self._checks.append(meter)
+        return self._own_amounts(meter) if descriptor.hits else Mode.TAKE
+
     def _draw(
         self,
         number: int,
@@ -215,6 +249,7 @@ class _Planner:
         key: Key,
         limits: tuple[Limit, ...],
         amounts: tuple[int, ...],
+        own: Mode,
     ) -> Leg:
         descriptor, behaviour = self._request.descriptors[number], self._behaviour
         quota = rule.quota_mode or behaviour.quota_mode
@@ -225,7 +260,11 @@ class _Planner:
         take = self._pending[key]
         leg = Leg(take.number, len(take.draws), limits, amounts)
         for limit, amount in zip(limits, amounts, strict=True):
-            mode = _mode(descriptor, amount, rule.on_exceed.get(limit.name), behaviour)
+            on_exceed = rule.on_exceed.get(limit.name)
+            # The built-in mappings are of every domain, so this holds for them, too.
+            if rule is _STORED and descriptor.hits and self._domain.mappings.is_checked(limit.name):
+                on_exceed = OnExceed.DEBT
+            mode = _mode(descriptor, amount, on_exceed, own, behaviour)
             take.draws.append(Draw(take.limits.index(limit), amount, mode, denies, number))
         return leg
 
@@ -301,15 +340,20 @@ def _drawn_limits(rule: Rule, replaced: frozenset[str]) -> tuple[Limit, ...]:
 
 
 def _mode(
-    descriptor: Descriptor, amount: int, on_exceed: OnExceed | None, behaviour: Behaviour
+    descriptor: Descriptor,
+    amount: int,
+    on_exceed: OnExceed | None,
+    own: Mode,
+    behaviour: Behaviour,
 ) -> Mode:
+    """What a rule says goes first; `own` is what an amount of the descriptor's own is else."""
     if descriptor.refund:
         return Mode.REFUND
-    # A descriptor that brings its own amount is a report of what was used: Envoy sends the token
-    # counts of a finished stream so, and ignores the verdict.
-    reports = bool(descriptor.hits) if on_exceed is None else on_exceed is OnExceed.DEBT
-    if reports and amount > 0:
-        return Mode.CHARGE
+    mode = own
+    if on_exceed is not None:
+        mode = Mode.CHARGE if on_exceed is OnExceed.DEBT else Mode.TAKE
+    if mode is not Mode.TAKE and amount > 0:
+        return mode
     return Mode.DRAIN if behaviour.charge_denied else Mode.TAKE
 
 

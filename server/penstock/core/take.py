@@ -31,6 +31,7 @@ class Mode(Enum):
     TAKE = "take"  # the whole amount or nothing; an amount of 0 is a check, refused in debt
     DRAIN = "drain"  # as much of the amount as there is
     CHARGE = "charge"  # the amount, past zero if need be, down to one burst of debt
+    TAKE_OR_CHARGE = "take or charge"  # takes an amount that fits, charges one that does not
     REFUND = "refund"  # gives the amount back, up to the burst
 
 
@@ -43,9 +44,11 @@ class Denies(Enum):
 
 
 TAKE, DRAIN, CHARGE, REFUND = Mode.TAKE, Mode.DRAIN, Mode.CHARGE, Mode.REFUND
+EITHER = Mode.TAKE_OR_CHARGE
 ALONE, TOGETHER = Denies.ALONE, Denies.TOGETHER
 OWED = (Mode.CHARGE, Mode.REFUND)
 """Reports of what already happened: due even if the caller is gone."""
+MAY_BE_OWED = (*OWED, EITHER)
 
 CLOCKS_AGREE_MS: Final = 5_000
 """Clocks that are synchronised differ by less."""
@@ -78,12 +81,12 @@ class Take:
     lasts: bool = False
     """The entity has limits of its own, so its item is none of those that clients make up."""
     must_land: bool = field(init=False)
-    """It has charges or refunds."""
+    """It has charges or refunds, or what may turn out to be one."""
     is_plain: bool = field(init=False)
     """One limit, and one amount to take from it."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "must_land", any(draw.mode in OWED for draw in self.draws))
+        object.__setattr__(self, "must_land", any(draw.mode in MAY_BE_OWED for draw in self.draws))
         is_plain = len(self.limits) == len(self.draws) == 1 and self.draws[0].mode is TAKE
         object.__setattr__(self, "is_plain", is_plain)
 
@@ -213,7 +216,7 @@ class Draft:
 
     __slots__ = (
         "_after", "_consumed", "_must_settle", "_policy_ms", "_rf",
-        "before", "denied", "fits", "left", "quota_passed", "quota_refused", "take",
+        "before", "denied", "fits", "left", "modes", "quota_passed", "quota_refused", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
@@ -226,6 +229,8 @@ class Draft:
         self.left = self.before.copy()
         """What is in each bucket if the call is admitted."""
         self.fits: list[bool] = []
+        self.modes: list[Mode] = []
+        """What each draw does, where that depends on the balance, too."""
         self._after: list[int] = []
         """What each draw finds in its bucket when it is done."""
         self.denied = self.quota_refused = self.quota_passed = False
@@ -236,15 +241,19 @@ class Draft:
 
     def _reserve(self, draws: list[Draw]) -> None:
         """Hold what one descriptor asks for, if all of it is there."""
+        modes = [draw.mode for draw in draws]
+        if EITHER in modes:
+            modes = self._resolve(draws)
+        self.modes += modes
         left = self.left.copy()
         asked = refused = False
-        for draw in draws:
+        for draw, mode in zip(draws, modes, strict=True):
             balance = left[draw.limit]
             fits = balance >= draw.amount
             self.fits.append(fits)
-            if draw.mode is DRAIN:
+            if mode is DRAIN:
                 left[draw.limit] = max(balance - draw.amount, min(balance, 0))
-            elif draw.mode is TAKE:
+            elif mode is TAKE:
                 asked = True
                 refused = refused or not fits
                 left[draw.limit] = balance - draw.amount
@@ -258,14 +267,30 @@ class Draft:
             self.quota_passed = self.quota_passed or not refused
             self.quota_refused = self.quota_refused or refused
 
+    def _resolve(self, draws: list[Draw]) -> list[Mode]:
+        """Tell whether what may be either is a take or a charge, all of the descriptor alike.
+
+        It is a charge if one of its amounts does not fit, beside what else the descriptor takes.
+        """
+        left, either = self.left.copy(), TAKE
+        for draw in draws:
+            balance = left[draw.limit]
+            if draw.mode is EITHER and balance < draw.amount:
+                either = CHARGE
+            if draw.mode in (TAKE, EITHER):
+                left[draw.limit] = balance - draw.amount
+            elif draw.mode is DRAIN:
+                left[draw.limit] = max(balance - draw.amount, min(balance, 0))
+        return [either if draw.mode is EITHER else draw.mode for draw in draws]
+
     def _add_owed(self) -> None:
         left = self.left
-        for number, draw in enumerate(self.take.draws):
+        for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
             balance, burst = left[draw.limit], self.take.limits[draw.limit].burst
-            if draw.mode is CHARGE:
+            if mode is CHARGE:
                 self.fits[number] = balance >= draw.amount
                 left[draw.limit] = max(balance - draw.amount, min(balance, -burst))
-            elif draw.mode is REFUND:
+            elif mode is REFUND:
                 self.fits[number] = True
                 left[draw.limit] = min(balance + draw.amount, burst)
             else:

@@ -19,6 +19,7 @@ from penstock.errors import OverloadError, RequestError, StoreError
 from penstock.service.counting import Counting, Counts
 from penstock.service.headers import HeaderNames, Headers, limit_headers
 from penstock.service.metadata import dynamic_metadata
+from penstock.service.metering import Metering
 from penstock.service.policies import Policies
 from penstock.store.port import BucketStore
 from penstock.telemetry.metrics import Metrics
@@ -47,6 +48,8 @@ class Answer(NamedTuple):
     decision: Decision
     headers: Headers = ()
     metadata: Mapping[str, Any] | None = None
+    plan: Plan | None = None
+    """What was asked of the store; None if the answer was given without the store."""
 
 
 class Planned(NamedTuple):
@@ -60,6 +63,8 @@ class Planned(NamedTuple):
     counts: Counts
     chains: Sequence[Chain] = ()
     """The stored limits that the plan was made of."""
+    metering: int = 0
+    """The version of what was known of metering."""
 
 
 @dataclass(slots=True)
@@ -69,10 +74,14 @@ class Prepared:
     request: Request
     domain: Domain | None
     planned: Planned | None
-    """Made anew when stored limits change. None: they were not looked up yet."""
+    """None while stored limits were not looked up."""
+    replans: bool = False
+    """The plan changes with stored limits, or with what is learned of metering."""
     targets: tuple[Target | None, ...] = ()
     """Whose stored limits the descriptors take from; empty if it is all a matter of rules."""
     keys: tuple[Key, ...] = ()
+    has_checks: bool = False
+    """Some descriptor asks with an amount of 0."""
 
 
 class Limiter:
@@ -93,6 +102,7 @@ class Limiter:
         self._rules: Rules | None = None
         self._rules_ms = 0
         self._warned: set[str] = set()
+        self._metering = Metering()
         self.generation = 0
         """Counts the rules that were in use: what was prepared under others is void."""
 
@@ -105,6 +115,7 @@ class Limiter:
         self._rules = rules
         self._rules_ms = self._clock_ms()
         self._counting.use(rules)
+        self._metering.use(rules, self._rules_ms)
         self.generation += 1
 
     def prepare(self, request: Request) -> Prepared:
@@ -120,25 +131,29 @@ class Limiter:
             raise RequestError("no rate limit configuration loaded")
         domain = self._rules.get(request.domain)
         targets = find_targets(domain, request) if self._policies is not None else ()
+        amounts = [descriptor.hits for descriptor in request.descriptors]
+        has_checks = 0 in amounts
         if not any(targets):
-            plan = make_plan(domain, request, self._options.behaviour, rules_ms=self._rules_ms)
-            counts = self._counting.prepare(domain, request, plan)
-            return Prepared(request, domain, Planned(plan, counts))
+            planned = self._make(domain, request, (), ())
+            return Prepared(request, domain, planned, any(amounts), has_checks=has_checks)
         keys = [Key(target.entity, target.resource) for target in targets if target is not None]
-        return Prepared(request, domain, None, targets, tuple(dict.fromkeys(keys)))
+        unique = tuple(dict.fromkeys(keys))
+        return Prepared(request, domain, None, True, targets, unique, has_checks)
 
-    async def answer(self, prepared: Prepared, timeout_s: float | None = None) -> Answer:
+    async def answer(
+        self, prepared: Prepared, timeout_s: float | None = None, *, only_looks: bool = False
+    ) -> Answer:
         """Decide. StoreError if the store can't do its part, unless the options say what then.
 
-        `timeout_s` is how long the caller waits.
+        `timeout_s` is how long the caller waits. A caller that `only_looks` makes nothing metered.
         """
         options = self._options
         try:
             if timeout_s is None:
-                planned, taken, now_ms = await self._take(prepared)
+                planned, taken, now_ms = await self._take(prepared, only_looks=only_looks)
             else:
                 async with asyncio.timeout(timeout_s * STORE_SHARE):
-                    planned, taken, now_ms = await self._take(prepared)
+                    planned, taken, now_ms = await self._take(prepared, only_looks=only_looks)
         except TimeoutError as exc:
             text = "the store did not answer before the caller's deadline"
             late = StoreError(text, kind="deadline")
@@ -154,7 +169,7 @@ class Limiter:
         metadata = None
         if options.dynamic_metadata:
             metadata = dynamic_metadata(prepared.request, plan, decision)
-        return Answer(decision, headers, metadata)
+        return Answer(decision, headers, metadata, plan)
 
     def turn_away(self, prepared: Prepared, calls: int) -> Answer:
         """Answer without deciding, because so many calls are under way already.
@@ -169,35 +184,60 @@ class Limiter:
             OverloadError(f"{calls} calls are under way, and PENSTOCK_MAX_CALLS admits no more"),
         )
 
-    async def _take(self, prepared: Prepared) -> tuple[Planned, Sequence[Taken], int]:
+    async def _take(
+        self, prepared: Prepared, *, only_looks: bool
+    ) -> tuple[Planned, Sequence[Taken], int]:
         planned = prepared.planned
-        if planned is None or prepared.targets:
+        if prepared.replans or planned is None:
             planned = await self._plan(prepared)
-        takes = planned.plan.takes
+        plan = planned.plan
+        if plan.checks and not only_looks:
+            self._metering.learn(plan.checks)
         now_ms = self._clock_ms()
-        taken = await self._store.take(takes, now_ms) if takes else ()
+        taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
         return planned, taken, now_ms
 
     async def _plan(self, prepared: Prepared) -> Planned:
-        """Make the plan by the limits in force, unless it is made already."""
-        policies, keys = cast("Policies", self._policies), prepared.keys
-        chains = policies.known(keys)
-        if chains is None:
-            chains = await policies.read(keys)
+        """Make the plan by what is known now, unless it is made already."""
+        keys, chains = prepared.keys, list[Chain]()
+        if keys:
+            policies = cast("Policies", self._policies)
+            chains = policies.known(keys) or await policies.read(keys)
         planned = prepared.planned
-        if planned is None or not all(map(is_, chains, planned.chains)):
+        if (
+            planned is None
+            or planned.metering != self._metering.version_at(self._clock_ms())
+            or not all(map(is_, chains, planned.chains))
+        ):
             chain_of = dict(zip(keys, chains, strict=True))
             stored = [
                 None if target is None else Stored(target, chain_of[Key(*target[:2])])
                 for target in prepared.targets
             ]
-            domain, request = prepared.domain, prepared.request
-            plan = make_plan(domain, request, self._options.behaviour, stored, self._rules_ms)
-            planned = Planned(plan, self._counting.prepare(domain, request, plan), chains)
+            planned = self._make(prepared.domain, prepared.request, stored, chains)
             prepared.planned = planned
         for missing in planned.plan.missing:
             self._warn_once(missing)
         return planned
+
+    def _make(
+        self,
+        domain: Domain | None,
+        request: Request,
+        stored: Sequence[Stored | None],
+        chains: Sequence[Chain],
+    ) -> Planned:
+        now_ms, metering = self._clock_ms(), self._metering
+        version = metering.version_at(now_ms)
+        plan = make_plan(
+            domain,
+            request,
+            self._options.behaviour,
+            stored,
+            self._rules_ms,
+            lambda meter: metering.own_amount(meter, now_ms),
+        )
+        return Planned(plan, self._counting.prepare(domain, request, plan), chains, version)
 
     def _warn_once(self, missing: str) -> None:
         """An amount for a limit that nobody has is no reason to refuse, nor to keep quiet."""

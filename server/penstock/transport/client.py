@@ -13,7 +13,7 @@ import grpc
 from penstock.core.request import Request
 from penstock.errors import ConfigError, PenstockError
 from penstock.transport.address import write_address
-from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
+from penstock.transport.codec import METHOD, PEEK, SERVICE, decode_response, encode_request
 from penstock.transport.diagnosis import explain
 from penstock.transport.notes import DOMAIN, PEEK_METHOD, PEEK_SERVICE, UNKNOWN, read_charged
 from penstock.transport.pem import check_certificates, check_pair, read_pem
@@ -79,7 +79,10 @@ class Client:
 
     def _call(self, method: "Method", request: Request) -> Answered:
         try:
-            data, call = method.with_call(encode_request(request), timeout=self._timeout_s)
+            # An operator who looks with an amount of 0 is no client that meters.
+            data, call = method.with_call(
+                encode_request(request), timeout=self._timeout_s, metadata=((PEEK, "1"),)
+            )
         except grpc.RpcError as exc:
             raise self._error(exc.code(), exc.details() or "") from exc
         trailers = tuple((key, str(value)) for key, value in call.trailing_metadata() or ())

@@ -17,6 +17,8 @@ from penstock.service.limiter import Answer
 
 SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 METHOD: Final = "ShouldRateLimit"
+PEEK: Final = "penstock-peek"
+"""A header of those who only look. A check without it tells that a rule is metered."""
 
 CACHED_STATUSES: Final = 4
 CACHED_NAMES: Final = 256

@@ -12,7 +12,7 @@ from penstock.service.decision_text import decision_text
 from penstock.service.limiter import Answer, Limiter, Prepared
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Headers, Span, Tracer
-from penstock.transport.codec import METHOD, SERVICE, decode_request, encode_answer
+from penstock.transport.codec import METHOD, PEEK, SERVICE, decode_request, encode_answer
 from penstock.transport.notes import Trailers, charged_trailers
 
 LOG: Final = logging.getLogger(__name__)
@@ -54,19 +54,20 @@ class RateLimitService:
     ) -> bytes:
         """Answer one call within its time. Raises what `errors` names, for the transport.
 
-        `headers` are the caller's, for its trace, and `method` is how the call came in. `tell`
-        sends notes behind the answer, for those who look at them.
+        `headers` are the caller's, and `method` is how the call came in. `tell` sends notes behind
+        the answer, for those who look at them.
         """
         start_s = perf_counter()
         try:
             if self._tracer is None:
                 prepared = self._find(request)
-                answer = await self._admit(prepared, timeout_s)
+                answer = await self._admit(prepared, timeout_s, headers)
             else:
                 with self._tracer.request(f"{SERVICE}/{method}", headers) as span:
-                    prepared, answer = await self._answer_traced(request, timeout_s, span)
-            if answer.decision.over and tell is not None and prepared.request.reports:
-                tell(charged_trailers(prepared.plan, answer.decision))
+                    prepared, answer = await self._answer_traced(request, timeout_s, headers, span)
+            is_over, plan = answer.decision.over, answer.plan
+            if is_over and plan is not None and tell is not None and prepared.request.reports:
+                tell(charged_trailers(plan, answer.decision))
             return _encode(prepared, answer)
         except Exception as exc:
             self._metrics.request_errors.of(_error_type(exc)).add()
@@ -77,7 +78,7 @@ class RateLimitService:
             seconds.observe(perf_counter() - start_s)
 
     async def _answer_traced(
-        self, request: bytes, timeout_s: float | None, span: Span
+        self, request: bytes, timeout_s: float | None, headers: Headers, span: Span
     ) -> tuple[Prepared, Answer]:
         span.note("rpc.system", "grpc")
         span.note("rpc.service", SERVICE)
@@ -86,7 +87,7 @@ class RateLimitService:
             prepared = self._find(request)
             span.note("penstock.domain", prepared.request.domain)
             span.note("penstock.descriptors", len(prepared.request.descriptors))
-            answer = await self._admit(prepared, timeout_s)
+            answer = await self._admit(prepared, timeout_s, headers)
         except BaseException as exc:
             span.note("penstock.code", _error_type(exc))
             span.note("rpc.grpc.status_code", _grpc_code(exc))
@@ -95,7 +96,7 @@ class RateLimitService:
         span.note("rpc.grpc.status_code", 0)
         return prepared, answer
 
-    async def _admit(self, prepared: Prepared, timeout_s: float | None) -> Answer:
+    async def _admit(self, prepared: Prepared, timeout_s: float | None, headers: Headers) -> Answer:
         """Decide, unless too many calls are under way. Reports may be as many again: they tell of
         what was used already, and would be lost."""
         calls = self._calls
@@ -105,7 +106,8 @@ class RateLimitService:
             return self._limiter.turn_away(prepared, calls)
         self._calls = calls + 1
         try:
-            return await self._limiter.answer(prepared, timeout_s)
+            only_looks = prepared.has_checks and _is_peek(headers)
+            return await self._limiter.answer(prepared, timeout_s, only_looks=only_looks)
         finally:
             self._calls -= 1
 
@@ -129,6 +131,10 @@ def _is_small(descriptors: Sequence[Descriptor]) -> bool:
     """An empty entry is two bytes on the wire, and sixty in memory."""
     entries = sum([len(descriptor.entries) for descriptor in descriptors])
     return len(descriptors) <= CACHED_DESCRIPTORS and entries <= CACHED_ENTRIES
+
+
+def _is_peek(headers: Headers) -> bool:
+    return any(name.lower() == PEEK for name, _ in headers())
 
 
 def _encode(prepared: Prepared, answer: Answer) -> bytes:

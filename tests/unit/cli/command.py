@@ -17,6 +17,8 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 2, name: two}
   - key: many
     rate_limit: {unit: hour, requests_per_unit: 100}
+  - key: metered
+    rate_limit: {unit: hour, requests_per_unit: 100, on_exceed: debt}
   - key: odd
     rate_limit: {period: 90s, requests_per_unit: 10}
   - key: free

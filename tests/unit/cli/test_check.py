@@ -77,10 +77,10 @@ def test_hits_asks_for_more_than_one(server: Penstock) -> None:
 
 def test_charge_goes_into_debt_and_refund_gives_back(server: Penstock) -> None:
     """A report of what was used counts, even past zero."""
-    assert check(server, "--charge", "150", "many=debt").code == 1
-    assert check(server, "many=debt").code == 1
-    assert check(server, "--refund", "100", "many=debt").code == 0
-    assert check(server, "many=debt").code == 0
+    assert check(server, "--charge", "150", "metered=debt").code == 1
+    assert check(server, "metered=debt").code == 1
+    assert check(server, "--refund", "100", "metered=debt").code == 0
+    assert check(server, "metered=debt").code == 0
 
 
 def test_a_value_may_hold_equals_signs_and_nothing(server: Penstock) -> None:

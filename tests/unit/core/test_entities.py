@@ -19,6 +19,7 @@ from penstock.core.entities import (
 )
 from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.mapping import HITS, EntityMapping, Mappings, Target, Template, built_in_target
+from penstock.core.metering import Meter, OwnAmounts, cost
 from penstock.core.plan import Behaviour, Plan, Stored, decide, find_targets, make_plan
 from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rules import Children, Domain, Node, Rule
@@ -96,12 +97,16 @@ MAPPINGS = Mappings(
 )
 
 
+ENTITY = ("entity", "resource")
+"""What tells a built-in mapping from others."""
+
+
 @pytest.mark.parametrize(
     ("entries", "target"),
     [
         (
             (("api_key", "k1"), ("model", "gpt-4")),
-            Target("k1", "llm:gpt-4", (("rpm", 1), ("tpm", HITS))),
+            Target("k1", "llm:gpt-4", (("rpm", 1), ("tpm", HITS)), ("api_key", "model")),
         ),
         ((("model", "gpt-4"), ("api_key", "k1")), None),
         ((("api_key", "k1"),), None),
@@ -133,7 +138,9 @@ def test_a_template_tells_what_nothing_will_fill() -> None:
 def test_no_value_of_a_client_becomes_a_name_of_ours(value: str, name: str) -> None:
     """Rules keep their buckets under resources that begin with a dollar."""
     entries = (("entity", value), ("resource", value))
-    assert built_in_target(entries) == Target(name, name)
+    target = built_in_target(entries)
+    assert target is not None
+    assert (target.entity, target.resource) == (name, name)
 
 
 def test_long_values_are_hashed_and_stay_apart() -> None:
@@ -150,10 +157,10 @@ def test_long_values_are_hashed_and_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("entries", "target"),
     [
-        ((("entity", "bob"), ("resource", "gpt-4")), Target("bob", "gpt-4")),
+        ((("entity", "bob"), ("resource", "gpt-4")), Target("bob", "gpt-4", meter=ENTITY)),
         (
             (("entity", "bob"), ("resource", "gpt-4"), ("limit", "tpm")),
-            Target("bob", "gpt-4", (("tpm", HITS),)),
+            Target("bob", "gpt-4", (("tpm", HITS),), (*ENTITY, "limit", "tpm")),
         ),
         ((("resource", "gpt-4"), ("entity", "bob")), None),
         ((("entity", "bob"),), None),
@@ -175,8 +182,8 @@ def test_targets_are_found_by_mappings_then_rules_then_built_in_keys() -> None:
     """Rules whose keys happen to have these names go on working."""
     request = Request("llm", (Descriptor(BUILT_IN), Descriptor((("api_key", "a"), ("model", "m")))))
     assert find_targets(PLAIN, request) == (
-        Target("user-1", "gpt-4"),
-        Target("a", "llm:m", (("rpm", 1), ("tpm", HITS))),
+        Target("user-1", "gpt-4", meter=ENTITY),
+        Target("a", "llm:m", (("rpm", 1), ("tpm", HITS)), ("api_key", "model")),
     )
     inner = Children([Node("resource", rule=RULE)])
     ruled = Domain("llm", Children([Node("entity", children=inner)]), MAPPINGS)
@@ -190,11 +197,22 @@ def test_an_override_is_no_entity() -> None:
     assert find_targets(PLAIN, Request("llm", (descriptor,))) == (None,)
 
 
-def planned(*descriptors: Descriptor, chain: tuple[Level, ...], consume: object = None) -> Plan:
-    target = Target("user-1", "gpt-4", consume)  # type: ignore[arg-type]
+def metered(_: Meter) -> Mode:
+    """A client has asked with an amount of 0 before."""
+    return Mode.CHARGE
+
+
+def planned(
+    *descriptors: Descriptor,
+    chain: tuple[Level, ...],
+    consume: object = None,
+    own_amounts: OwnAmounts = metered,
+    domain: Domain = PLAIN,
+) -> Plan:
+    target = Target("user-1", "gpt-4", consume, ENTITY)  # type: ignore[arg-type]
     request = Request("llm", descriptors)
     stored = [Stored(target, chain) for _ in descriptors]
-    return make_plan(PLAIN, request, Behaviour(), stored)
+    return make_plan(domain, request, Behaviour(), stored, own_amounts=own_amounts)
 
 
 CHAIN = (Level(USER, (RPM, TPM)), Level(PROJECT, (TPM,)))
@@ -232,6 +250,31 @@ def test_a_check_beside_a_fixed_amount_is_an_ordinary_take() -> None:
     assert [draw.mode for draw in take.draws] == [Mode.CHARGE, Mode.CHARGE]
 
 
+def test_an_amount_that_nobody_checks_first_is_a_cost() -> None:
+    """Charging those that are refused would starve a client that stays above its rate."""
+    plan = planned(Descriptor(BUILT_IN, hits=7), chain=CHAIN[1:], own_amounts=cost)
+    assert plan.takes[0].draws == (Draw(0, 7 * MILLI),)
+    assert plan.checks == ()
+
+
+def test_a_mapping_that_is_asked_with_nothing_is_noted() -> None:
+    """Unless nothing is stored that it could ask for, or it gives back."""
+    meter = ("entities", "llm", *ENTITY)
+    assert planned(Descriptor(BUILT_IN, hits=0), chain=CHAIN).checks == (meter,)
+    assert planned(Descriptor(BUILT_IN, hits=0), chain=()).checks == ()
+    assert planned(Descriptor(BUILT_IN, hits=0, refund=True), chain=CHAIN).checks == ()
+
+
+def test_a_limit_that_another_mapping_takes_nothing_of_is_metered() -> None:
+    """One mapping checks it before a request, another one reports what was used."""
+    checks = EntityMapping(("a",), Template("{a}"), Template("r"), (("rpm", 1), ("tpm", 0)))
+    domain = Domain("llm", Children([]), Mappings("llm", {("a",): checks}))
+    for hits, mode in ((7, Mode.CHARGE), (None, Mode.TAKE)):
+        asked = Descriptor(BUILT_IN, hits)
+        plan = planned(asked, chain=CHAIN[:1], own_amounts=cost, domain=domain)
+        assert [draw.mode for draw in plan.takes[0].draws] == [Mode.TAKE, mode]
+
+
 def test_descriptors_on_one_item_become_one_take() -> None:
     """`rpm` by 1 and `tpm` by 500 is a single write."""
     request = Request("llm", (Descriptor(BUILT_IN), Descriptor(BUILT_IN, hits=500)))
@@ -240,7 +283,7 @@ def test_descriptors_on_one_item_become_one_take() -> None:
         Stored(Target("user-1", "gpt-4", (("rpm", HITS),)), chain),
         Stored(Target("user-1", "gpt-4", (("tpm", HITS),)), chain),
     ]
-    (take,) = make_plan(PLAIN, request, Behaviour(), stored).takes
+    (take,) = make_plan(PLAIN, request, Behaviour(), stored, own_amounts=metered).takes
     assert take.draws == (
         Draw(0, MILLI, descriptor=0),
         Draw(1, 500 * MILLI, Mode.CHARGE, descriptor=1),

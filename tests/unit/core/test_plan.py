@@ -9,7 +9,7 @@ from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
 from penstock.core.plan import Behaviour, decide, make_plan
 from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule
-from penstock.core.take import Key, take_all
+from penstock.core.take import Key, Mode, take_all
 
 NOW = 1_794_792_817_000
 MINUTE = 60_000
@@ -66,14 +66,18 @@ DOMAIN = Domain("d", Children(NODES))
 class World:
     """A domain with items that remember, at a moment that stands still."""
 
-    def __init__(self, behaviour: Behaviour | None = None) -> None:
+    def __init__(self, behaviour: Behaviour | None = None, own: Mode = Mode.TAKE) -> None:
+        """`own` is what an amount of a descriptor's own is, where its rule does not say it."""
         self.items: dict[Key, Item] = {}
+        self.own = own
         self.behaviour = behaviour or Behaviour()
 
     def ask(self, *descriptors: Descriptor | str, hits: int = 0, domain: bool = True) -> Decision:
         asked = [one if isinstance(one, Descriptor) else on(one) for one in descriptors]
         request = Request("d", tuple(asked), hits)
-        plan = make_plan(DOMAIN if domain else None, request, self.behaviour)
+        plan = make_plan(
+            DOMAIN if domain else None, request, self.behaviour, own_amounts=lambda _: self.own
+        )
         taken = take_all(self.items.get, plan.takes, NOW)
         for take, outcome in zip(plan.takes, taken, strict=True):
             if outcome.item is not None:
@@ -106,7 +110,7 @@ def test_the_amount_is_the_descriptors_else_the_requests_else_one() -> None:
 
 def test_a_check_passes_until_there_is_debt() -> None:
     """Exactly exhausted passes; past zero it fails, with the time until the debt is paid."""
-    world = World()
+    world = World(own=Mode.CHARGE)
     world.ask(on("two", 2))
     assert not world.ask(on("two", 0)).over
     world.ask(on("two", 1))
@@ -115,9 +119,9 @@ def test_a_check_passes_until_there_is_debt() -> None:
     assert decision.statuses[0].reset_s == 30
 
 
-def test_a_charge_is_never_lost() -> None:
-    """It is taken past zero, down to one burst of debt, and over is what did not fit."""
-    world = World()
+def test_a_report_is_charged_past_zero() -> None:
+    """Down to one burst of debt, and over is what did not fit."""
+    world = World(own=Mode.CHARGE)
     decision = world.ask(on("five", 7))
     assert decision.over
     assert decision.statuses[0].remaining == 0
@@ -130,13 +134,42 @@ def test_a_charge_is_never_lost() -> None:
     ("key", "hits", "asked", "consumed"),
     [("debt", None, 7, 7), ("debt", 7, 0, 7), ("reject", 7, 0, 0), ("five", None, 7, 0)],
 )
+@pytest.mark.parametrize("own", [Mode.TAKE, Mode.CHARGE, Mode.TAKE_OR_CHARGE])
 def test_a_rule_says_what_becomes_of_the_excess(
-    key: str, hits: int | None, asked: int, consumed: int
+    key: str, hits: int | None, asked: int, consumed: int, own: Mode
 ) -> None:
-    """Debt charges, reject does not, and the default depends on who brought the amount."""
-    world = World()
+    """Debt charges, reject does not, whether it is metered or not; and so for no amount at all."""
+    world = World(own=own)
     assert world.ask(on(key, hits), hits=asked).over
     assert world.consumed() == consumed
+
+
+@pytest.mark.parametrize(
+    ("own", "fits", "excess"),
+    [(Mode.TAKE, 3, 3), (Mode.CHARGE, 3, 10), (Mode.TAKE_OR_CHARGE, 3, 10)],
+)
+def test_a_descriptors_own_amount_is_a_cost_or_a_report(own: Mode, fits: int, excess: int) -> None:
+    """A cost that does not fit is refused and consumes nothing; a report is charged in full."""
+    world = World(own=own)
+    assert not world.ask(on("five", 3)).over
+    assert world.consumed() == fits
+    assert world.ask(on("five", 7)).over
+    assert world.consumed() == excess
+
+
+def test_an_amount_that_may_be_either_is_a_cost_while_it_fits() -> None:
+    """So a denied request consumes nothing of it."""
+    world = World(own=Mode.TAKE_OR_CHARGE)
+    assert world.ask(on("five", 3), "zero").over
+    assert world.consumed() == 0
+
+
+def test_what_is_asked_with_nothing_is_noted() -> None:
+    """The rule, or the keys of an override; not a refund, and not what no limit applies to."""
+    override = Descriptor((("a", "v"), ("b", "w")), 0, override=Override(1, Unit.DAY))
+    asked = (on("five", 0), override, on("two", 0, refund=True), on("unlimited", 0), on("five", 1))
+    plan = make_plan(DOMAIN, Request("d", asked), Behaviour())
+    assert plan.checks == (("rule", "d", ""), ("override", "d", "a", "b"))
 
 
 def test_a_refund_is_always_ok_and_stops_at_the_burst() -> None:
@@ -351,3 +384,17 @@ def test_what_remains_fits_the_wire() -> None:
     items: dict[Key, Item] = {}
     taken = take_all(items.get, plan.takes, NOW)
     assert decide(plan, taken, Behaviour(), NOW).statuses[0].remaining == UINT32_MAX
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "reports"),
+    [
+        (on("five"), False),
+        (on("five", 0), False),
+        (on("five", 2), True),
+        (on("five", 0, refund=True), True),
+    ],
+)
+def test_a_request_tells_whether_it_may_report(descriptor: Descriptor, reports: bool) -> None:
+    """Any amount of a descriptor's own may be a report, and a refund is one."""
+    assert Request("d", (on("two"), descriptor)).reports is reports

@@ -54,6 +54,9 @@ def one(item: Item | None, *draws: Draw) -> Taken:
         (2, Mode.CHARGE, 6, False, -4),
         (2, Mode.CHARGE, 2**63, False, -5),
         (-7, Mode.CHARGE, 1, False, -7),
+        (4, Mode.TAKE_OR_CHARGE, 4, True, 0),
+        (2, Mode.TAKE_OR_CHARGE, 6, False, -4),
+        (0, Mode.TAKE_OR_CHARGE, 2**63, False, -5),
         (2, Mode.REFUND, 2, True, 4),
         (2, Mode.REFUND, 9, True, 5),
         (-3, Mode.REFUND, 1, True, -2),
@@ -76,6 +79,30 @@ def test_a_new_item_starts_full() -> None:
     """The first take of all finds the burst."""
     taken = one(None, Draw(0, 2 * MILLI))
     assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, 3 * MILLI, 2 * MILLI),))
+
+
+@pytest.mark.parametrize(
+    ("beside", "amount", "left"),
+    [(Mode.TAKE, 2, 0), (Mode.TAKE, 3, -1), (Mode.DRAIN, 3, -1), (Mode.REFUND, 2, 4)],
+)
+def test_what_may_be_either_counts_what_its_descriptor_takes_beside(
+    beside: Mode, amount: int, left: int
+) -> None:
+    """Of five: if both fit, both are taken; else it is charged after the other is taken."""
+    draws = Draw(0, 3 * MILLI, beside), Draw(0, amount * MILLI, Mode.TAKE_OR_CHARGE)
+    taken = one(holding(5 if beside is not Mode.REFUND else 3), *draws)
+    assert taken.item is not None
+    assert taken.item.buckets[0].tokens == left * MILLI
+
+
+def test_all_that_may_be_either_in_a_descriptor_is_alike() -> None:
+    """One amount of it that does not fit makes a report of it, for every limit."""
+    two = Limit.per(2, 1_000, name="two")
+    draws = (Draw(0, 4 * MILLI, Mode.TAKE_OR_CHARGE), Draw(1, 4 * MILLI, Mode.TAKE_OR_CHARGE))
+    (taken,) = take_all(lambda _: None, [Take(KEY, (FIVE, two), draws)], EPOCH_MS)
+    assert [drawn.fits for drawn in taken.drawn] == [True, False]
+    assert taken.item is not None
+    assert [bucket.tokens for bucket in taken.item.buckets] == [1 * MILLI, -2 * MILLI]
 
 
 def test_each_draw_reports_what_it_left() -> None:
@@ -171,7 +198,13 @@ def test_what_one_descriptor_asks_for_is_taken_whole_or_not_at_all(denies: Denie
 
 @pytest.mark.parametrize(
     ("mode", "must_land"),
-    [(Mode.TAKE, False), (Mode.DRAIN, False), (Mode.CHARGE, True), (Mode.REFUND, True)],
+    [
+        (Mode.TAKE, False),
+        (Mode.DRAIN, False),
+        (Mode.CHARGE, True),
+        (Mode.TAKE_OR_CHARGE, True),
+        (Mode.REFUND, True),
+    ],
 )
 def test_reports_must_land(mode: Mode, must_land: bool) -> None:
     """What already happened is due even if nobody waits for the answer."""
@@ -248,7 +281,8 @@ def test_whatever_is_asked_the_laws_hold(
         assert taken.item is None
     if taken.item is None:
         return
-    charged = {draw.limit for draw in draws if draw.mode is Mode.CHARGE}
+    charges = (Mode.CHARGE, Mode.TAKE_OR_CHARGE)
+    charged = {draw.limit for draw in draws if draw.mode in charges}
     for number, (before, after) in enumerate(zip(buckets, taken.item.buckets, strict=True)):
         balance = before.balance(EPOCH_MS, now)
         floor = -before.limit.burst if number in charged else 0

@@ -9,12 +9,14 @@ from grpc_health.v1 import health_pb2
 from penstock.core.request import Descriptor, Request
 from penstock.errors import ConfigError, StoreError
 from penstock.service.limiter import Limiter, Options
+from penstock.service.metering import LEARNS_MS
 from penstock.store.memory import MemoryStore
+from penstock.transport.client import connect
 from penstock.transport.codec import decode_response, encode_request
 from penstock.transport.grpcio import GrpcServer, Listener
 from penstock.transport.rls import RateLimitService
 
-from tests.unit.transport.conftest import Running
+from tests.unit.transport.conftest import NOW, MoodyStore, Running, rules
 
 
 def request(*values: str, key: str = "five", hits: int | None = None, domain: str = "d") -> bytes:
@@ -79,10 +81,37 @@ async def test_a_request_that_is_too_long_is_refused_by_grpc(running: Running) -
 
 async def test_enormous_hits_are_charged_as_far_as_debt_goes(running: Running) -> None:
     """2^63 hits end at one burst of debt; they do not fit, and nothing overflows."""
+    await running.call(request("bob", hits=0))
     answer = decode_response(await running.call(request("bob", hits=2**63)))
     assert answer["overall_code"] == "OVER_LIMIT"
     check = decode_response(await running.call(request("bob", hits=0)))
     assert check["statuses"][0]["duration_until_reset"] == "60s"
+
+
+async def test_only_a_look_of_our_own_client_makes_no_rule_metered() -> None:
+    """It says in a header that it only looks; the check of any other client tells more."""
+    times_ms = [NOW, *[NOW + LEARNS_MS] * 100]
+    limiter = Limiter(MemoryStore(), Options(), lambda: times_ms.pop(0))
+    limiter.use(rules())
+    server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0))
+    address = await server.start()
+    look = Request("d", (Descriptor((("five", "bob"),), 0),))
+    excess = Request("d", (Descriptor((("five", "bob"),), 7),))
+
+    def ask_as_we_do(*requests: Request) -> list[str]:
+        with connect(address, 30) as client:
+            return [client.ask(one).response["overall_code"] for one in requests]
+
+    looked = await asyncio.to_thread(ask_as_we_do, look, excess, look)
+    async with grpc.aio.insecure_channel(address) as channel:
+        client = Running(server, limiter, MoodyStore(), channel, address)
+        codes = [
+            decode_response(await client.call(encode_request(one)))["overall_code"]
+            for one in (look, excess, look)
+        ]
+    await server.stop(0)
+    assert looked == ["OK", "OVER_LIMIT", "OK"]
+    assert codes == ["OK", "OVER_LIMIT", "OVER_LIMIT"]
 
 
 async def test_a_failing_store_is_unavailable(

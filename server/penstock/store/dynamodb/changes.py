@@ -40,16 +40,20 @@ class Change:
     def add(self, draft: Draft) -> None:
         """Add a take, decided on the balances that those before it leave."""
         take = draft.take
-        for draw in take.draws:
-            if draw.mode not in OWED:
+        draws = list(zip(take.draws, draft.modes, strict=True))
+        for draw, mode in draws:
+            if mode not in OWED:
                 self._draws_now = True
                 self._lower(draw.limit, draw.amount, keep=0)
-        for draw in take.draws:
+        for draw, mode in draws:
             burst = take.limits[draw.limit].burst
-            if draw.mode is Mode.CHARGE:
+            if mode is Mode.CHARGE:
                 self._bound_verdict(draw.limit, draw.amount)
                 self._lower(draw.limit, draw.amount, keep=-burst)
-            elif draw.mode is Mode.REFUND:
+                if draw.mode is Mode.TAKE_OR_CHARGE:
+                    # With more in the bucket it would be a take, which others could refuse.
+                    self.is_exact = True
+            elif mode is Mode.REFUND:
                 self._raise(draw.limit, draw.amount, most=burst)
         # What it comes to, also where an amount was cut.
         self._moved = [left - start for left, start in zip(draft.left, self._before, strict=True)]

@@ -1,0 +1,80 @@
+"""Learns which rules and mappings are metered: those that a client has asked with an amount of 0.
+
+Nothing of this is stored. After a start, a server learns it again with the first checks that come.
+Until then a report must not be lost: in the first minute after a rule is loaded, an amount that
+does not fit counts as a report. A cost that is refused in that minute is charged, too, as a price:
+its client waits at most until that debt is repaid.
+"""
+
+from typing import Final, cast
+
+from penstock.core.bucket import NEVER
+from penstock.core.metering import Meter, mapping_meter, rule_meter
+from penstock.core.rules import Rule, Rules
+from penstock.core.take import Mode
+
+LEARNS_MS: Final = 60_000
+"""A client that meters checks before each of its requests, so a minute shows one of its checks."""
+
+MAX_LEARNED: Final = 10_000
+"""Meters that no file names: the keys of overrides come with the requests."""
+
+
+class Metering:
+    def __init__(self) -> None:
+        self._metered: set[Meter] = set()
+        self._loaded_ms: dict[Meter, int] = {}
+        """When each rule, each mapping and each domain was first loaded."""
+        self._learned_ms: int = NEVER
+        """When the next of them has been there for a minute."""
+        self._version = 0
+
+    def use(self, rules: Rules, now_ms: int) -> None:
+        """Go by these rules. Those that were there before are known already."""
+        meters: list[Meter] = []
+        for domain in rules.values():
+            meters.append(_domain_meter(domain.name))
+            meters += [mapping_meter(domain.name, keys) for keys in domain.mappings.by_keys]
+            meters += [
+                rule_meter(domain.name, cast("Rule", nodes[-1].rule).path)
+                for nodes in domain.rule_nodes()
+            ]
+        self._loaded_ms = {meter: self._loaded_ms.get(meter, now_ms) for meter in meters}
+        self._metered = {
+            meter
+            for meter in self._metered
+            if meter in self._loaded_ms
+            or (meter[0] != "rule" and _domain_meter(meter[1]) in self._loaded_ms)
+        }
+        self._look_ahead(now_ms)
+
+    def version_at(self, now_ms: int) -> int:
+        """Count the changes of what is known. A plan that was made under another is void."""
+        if now_ms >= self._learned_ms:
+            self._look_ahead(now_ms)
+        return self._version
+
+    def own_amount(self, meter: Meter, now_ms: int) -> Mode:
+        """Tell how to take an amount that a descriptor brings."""
+        if meter in self._metered:
+            return Mode.CHARGE
+        loaded_ms = self._loaded_ms.get(meter)
+        if loaded_ms is None:  # a built-in mapping, or an override
+            loaded_ms = self._loaded_ms.get(_domain_meter(meter[1]), now_ms)
+        return Mode.TAKE_OR_CHARGE if now_ms < loaded_ms + LEARNS_MS else Mode.TAKE
+
+    def learn(self, meters: tuple[Meter, ...]) -> None:
+        """A client asked these with an amount of 0."""
+        new = [meter for meter in meters if meter not in self._metered]
+        if new and len(self._metered) < len(self._loaded_ms) + MAX_LEARNED:
+            self._metered.update(new)
+            self._version += 1
+
+    def _look_ahead(self, now_ms: int) -> None:
+        ends_ms = {loaded_ms + LEARNS_MS for loaded_ms in self._loaded_ms.values()}
+        self._learned_ms = min([end_ms for end_ms in ends_ms if end_ms > now_ms], default=NEVER)
+        self._version += 1
+
+
+def _domain_meter(name: str) -> Meter:
+    return "domain", name
