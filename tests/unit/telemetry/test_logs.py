@@ -113,8 +113,9 @@ def text_lines(made: logging.LogRecord) -> list[str]:
 
 def test_a_line_of_text_has_the_time_and_the_level() -> None:
     """As Python writes them."""
-    (said,) = text_lines(record("%s of %d", "one", 2))
-    when = logging.Formatter().formatTime(record(""))
+    made = record("%s of %d", "one", 2)
+    (said,) = text_lines(made)
+    when = logging.Formatter().formatTime(made)
     assert said == f"{when} WARNING one of 2"
 
 
