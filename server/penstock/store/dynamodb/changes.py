@@ -212,7 +212,10 @@ def settle_write(
             continue
         gained = before[i] - bucket.tokens
         if bounds is None:
-            move = Move(limit.name, gained + moved[i], used, bucket.tokens, bucket.tokens)
+            # A caller that was decided without fresh credit may give back more than there is room.
+            left = min(before[i] + moved[i], limit.burst)
+            seen = bucket.tokens
+            move = Move(limit.name, left - seen, used, seen, seen)
         elif (credited := credit(bucket.limit, image.item.refilled_ms, now_ms)) > gained:
             # Credit is cut off at a burst: less of it, if somebody has consumed since. The bucket
             # is full all the same, as long as the whole credit can fill it.
