@@ -58,14 +58,57 @@ async def test_takes_are_admitted_up_to_the_burst(store: BucketStore) -> None:
 
 
 async def test_a_denied_take_leaves_every_bucket_untouched(store: BucketStore) -> None:
-    """Of any item of the call, the charges beside it included."""
+    """Of any item of the call."""
     await store.take([take(5)], NOW)
     before = await store.read(BOB)
-    calls = [take(1, EVE), take(1), take(1, Key("x", "y"), mode=Mode.CHARGE)]
-    assert await fits(store, *calls) == [True, False, True]
+    assert await fits(store, take(1, EVE), take(1)) == [True, False]
     assert await store.read(BOB) == before
     assert await is_untouched(store, EVE)
-    assert await is_untouched(store, Key("x", "y"))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("beside", ["the same item", "another item", "its parent"])
+async def test_reports_and_refunds_land_in_a_call_that_is_denied(
+    store: BucketStore, beside: str, is_known: bool
+) -> None:
+    """They tell what already happened, whatever becomes of the takes beside them."""
+    limits = (Limit.per(50, 60_000, name="tokens"), Limit.per(1, 60_000, name="calls"))
+    if is_known:
+        drained = [Take(key, limits, (Draw(1, MILLI),)) for key in (BOB, EVE)]
+        assert await fits(store, *drained) == [True, True]
+    owed = (
+        Draw(0, 60 * MILLI, Mode.CHARGE, descriptor=1),
+        Draw(0, 5 * MILLI, Mode.REFUND, descriptor=2),
+    )
+    asks = Draw(1, 2 * MILLI)
+    if beside == "the same item":
+        takes = [Take(BOB, limits, (asks, *owed))]
+    elif beside == "another item":
+        takes = [Take(BOB, limits, owed), Take(EVE, limits, (asks,))]
+    else:
+        takes = [Take(BOB, limits, owed, EVE), Take(EVE, limits, (asks,))]
+    taken = [drawn for outcome in await store.take(takes, NOW) for drawn in outcome.drawn]
+    assert {drawn.balance for drawn in taken if drawn.balance < 0} == {-10 * MILLI, -5 * MILLI}
+    assert sorted(drawn.fits for drawn in taken) == [False, False, True]
+    item = await store.read(BOB)
+    assert item is not None
+    held = {bucket.limit.name: bucket.tokens for bucket in item.buckets}
+    assert held == {"tokens": -5 * MILLI, "calls": 0 if is_known else MILLI}
+
+
+async def test_a_report_lands_where_an_item_was_taken_from_before_the_call_was_denied(
+    store: BucketStore,
+) -> None:
+    """Only what was taken is given back."""
+    await store.take([take(5)], NOW)
+    limits = (Limit.per(5, 60_000, name="calls"), Limit.per(50, 60_000, name="tokens"))
+    draws = (Draw(0, MILLI), Draw(1, 40 * MILLI, Mode.CHARGE, descriptor=1))
+    calls = [Take(EVE, limits, draws), take(1)]
+    assert await fits(store, *calls) == [True, False]
+    item = await store.read(EVE)
+    assert item is not None
+    held = {bucket.limit.name: (bucket.tokens, bucket.consumed) for bucket in item.buckets}
+    assert held == {"calls": (5 * MILLI, 0), "tokens": (10 * MILLI, 40 * MILLI)}
 
 
 async def test_a_denied_draw_on_a_composite_item_takes_from_no_limit(store: BucketStore) -> None:

@@ -1,11 +1,11 @@
 """A take: one attempt to consume amounts from one composite item, and the rule of all or none.
 
-The laws of this file: a denied call consumes nothing; a take never makes a balance negative;
-only a charge does, down to one burst of debt.
+The laws of this file: a denied call takes nothing; a take never makes a balance negative; only a
+charge does, down to one burst of debt. Charges and refunds tell what already happened, so they land
+whatever becomes of the takes beside them.
 
-Takes are decided on the balances as they stand at `now_ms`. Charges and refunds come after, and
-only if the takes are admitted. So no charge stands in the way of a take of the same request,
-wherever it stands in it.
+Takes are decided on the balances as they stand at `now_ms`. Charges and refunds come after. So no
+charge stands in the way of a take of the same request, wherever it stands in it.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,6 +89,16 @@ class Take:
         object.__setattr__(self, "must_land", any(draw.mode in MAY_BE_OWED for draw in self.draws))
         is_plain = len(self.limits) == len(self.draws) == 1 and self.draws[0].mode is TAKE
         object.__setattr__(self, "is_plain", is_plain)
+
+
+def owed_part(take: Take, modes: Sequence[Mode]) -> Take:
+    """The charges and refunds of a take, by what its draws came to, without what it asks for."""
+    owed = [
+        replace(draw, mode=mode)
+        for draw, mode in zip(take.draws, modes, strict=True)
+        if mode in OWED
+    ]
+    return replace(take, draws=tuple(owed))
 
 
 class Drawn(NamedTuple):
@@ -215,8 +225,8 @@ class Draft:
     """A take while it is being decided: what it would do to its item, if the call is admitted."""
 
     __slots__ = (
-        "_after", "_consumed", "_must_settle", "_policy_ms", "_rf",
-        "before", "denied", "fits", "left", "modes", "quota_passed", "quota_refused", "take",
+        "_after", "_consumed", "_must_settle", "_policy_ms", "before", "denied", "fits",
+        "left", "modes", "quota_passed", "quota_refused", "refilled_ms", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
@@ -225,7 +235,7 @@ class Draft:
         self._policy_ms = take.policy_ms
         if item is not None and not is_read_ahead(item, now_ms):
             self._policy_ms = max(take.policy_ms, item.policy_ms)
-        self._rf, self.before, self._consumed = settle(item, take.limits, now_ms)
+        self.refilled_ms, self.before, self._consumed = settle(item, take.limits, now_ms)
         self.left = self.before.copy()
         """What is in each bucket if the call is admitted."""
         self.fits: list[bool] = []
@@ -237,7 +247,10 @@ class Draft:
         for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
             self._reserve(list(draws))
         if take.must_land:
-            self._add_owed()
+            self._add_owed(self.left, self.fits, self._after)
+            for draw, mode, fits in zip(take.draws, self.modes, self.fits, strict=True):
+                if mode in OWED and fits and draw.denies is TOGETHER:
+                    self.quota_passed = True
 
     def _reserve(self, draws: list[Draw]) -> None:
         """Hold what one descriptor asks for, if all of it is there."""
@@ -283,28 +296,59 @@ class Draft:
                 left[draw.limit] = max(balance - draw.amount, min(balance, 0))
         return [either if draw.mode is EITHER else draw.mode for draw in draws]
 
-    def _add_owed(self) -> None:
-        left = self.left
+    def _add_owed(self, left: list[int], fits: list[bool], after: list[int]) -> None:
+        """Charge and refund, on these balances; note for each whether it fit, and what it left."""
         for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
             balance, burst = left[draw.limit], self.take.limits[draw.limit].burst
             if mode is CHARGE:
-                self.fits[number] = balance >= draw.amount
+                fits[number] = balance >= draw.amount
                 left[draw.limit] = max(balance - draw.amount, min(balance, -burst))
             elif mode is REFUND:
-                self.fits[number] = True
+                fits[number] = True
                 left[draw.limit] = min(balance + draw.amount, burst)
             else:
                 continue
-            self._after[number] = left[draw.limit]
-            if self.fits[number] and draw.denies is TOGETHER:
-                self.quota_passed = True
+            after[number] = left[draw.limit]
 
     def taken(self, denied: bool) -> Taken:
         if denied:
-            before = [self.before[draw.limit] for draw in self.take.draws]
-            return Taken(tuple(map(Drawn, self.fits, before)), self._synced(), self._rf)
+            return self._taken_if_denied()
         drawn = tuple(map(Drawn, self.fits, self._after))
-        return Taken(drawn, self.item() or self._synced(), self._rf)
+        return Taken(drawn, self.item() or self._synced(), self.refilled_ms)
+
+    def _taken_if_denied(self) -> Taken:
+        """Nothing is taken. What is owed lands, and is what the takes find in their buckets."""
+        draws, left = self.take.draws, self.before
+        if not self.take.must_land:
+            after = [left[draw.limit] for draw in draws]
+            return Taken(tuple(map(Drawn, self.fits, after)), self._synced(), self.refilled_ms)
+        left, fits, after = left.copy(), self.fits.copy(), self._after.copy()
+        self._add_owed(left, fits, after)
+        for number, (draw, mode) in enumerate(zip(draws, self.modes, strict=True)):
+            if mode not in OWED:
+                after[number] = left[draw.limit]
+        item = self._synced() if left == self.before else self._item(left)
+        return Taken(tuple(map(Drawn, fits, after)), item, self.refilled_ms)
+
+    def taken_apart(self, owed: "Draft") -> Taken:
+        """How a denied take went whose charges and refunds were written by themselves.
+
+        `owed` is the draft of that write: the balances are those that it found and left.
+        """
+        limits = [limit.name for limit in owed.take.limits]
+        left = dict(zip(limits, owed.left, strict=True))
+        landed = iter(owed.taken(denied=False).drawn)
+        drawn = []
+        for draw, mode, fits in zip(self.take.draws, self.modes, self.fits, strict=True):
+            name = self.take.limits[draw.limit].name
+            kept = left.get(name, self.before[draw.limit])
+            drawn.append(next(landed) if mode in OWED else Drawn(fits, kept))
+        return Taken(tuple(drawn), None, owed.refilled_ms)
+
+    @property
+    def left_if_denied(self) -> list[int]:
+        item = self._taken_if_denied().item
+        return self.before if item is None else [bucket.tokens for bucket in item.buckets]
 
     def item(self) -> Item | None:
         """The item if the call is admitted; None if that changes nothing."""
@@ -319,4 +363,4 @@ class Draft:
             Bucket(limit, left[i], self._consumed[i] + before[i] - left[i])
             for i, limit in enumerate(self.take.limits)
         ]
-        return Item(self._rf, tuple(buckets), self._policy_ms)
+        return Item(self.refilled_ms, tuple(buckets), self._policy_ms)

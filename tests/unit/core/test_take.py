@@ -126,16 +126,42 @@ def test_two_draws_on_one_bucket_have_to_fit_together() -> None:
 
 
 def test_a_denied_take_leaves_every_item_untouched() -> None:
-    """One refusal anywhere, and no item of the call changes, charges included."""
+    """One refusal anywhere, and no item of the call changes."""
     items = {KEY: holding(5), OTHER: holding(1)}
-    takes = [
-        take(Draw(0, MILLI), Draw(0, MILLI, Mode.CHARGE), Draw(0, MILLI, Mode.REFUND)),
-        take(Draw(0, 2 * MILLI), key=OTHER),
-    ]
+    takes = [take(Draw(0, MILLI)), take(Draw(0, 2 * MILLI), key=OTHER)]
     taken = take_all(items.get, takes, EPOCH_MS)
     assert [outcome.item for outcome in taken] == [None, None]
     assert taken[0].drawn[0] == Drawn(True, 5 * MILLI)
     assert taken[1].drawn[0] == Drawn(False, MILLI)
+
+
+@pytest.mark.parametrize(
+    ("mode", "amount", "fits", "left"),
+    [
+        (Mode.CHARGE, 2, True, 1),
+        (Mode.CHARGE, 7, False, -4),
+        (Mode.REFUND, 1, True, 4),
+        (Mode.TAKE_OR_CHARGE, 7, False, -4),
+    ],
+)
+@pytest.mark.parametrize("refused", ["beside", "elsewhere"])
+def test_what_is_owed_lands_in_a_call_that_is_denied(
+    mode: Mode, amount: int, fits: bool, left: int, refused: str
+) -> None:
+    """It tells what already happened. The takes beside it find what it left, and take nothing."""
+    asked = 9 if refused == "beside" else 1
+    takes = [take(Draw(0, asked * MILLI), Draw(0, amount * MILLI, mode, descriptor=1))]
+    takes += [take(Draw(0, 9 * MILLI), key=OTHER)] if refused == "elsewhere" else []
+    taken, *_ = take_all({KEY: holding(3)}.get, takes, EPOCH_MS)
+    assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, left * MILLI, (3 - left) * MILLI),))
+    assert taken.drawn == (Drawn(asked == 1, left * MILLI), Drawn(fits, left * MILLI))
+
+
+def test_what_fits_is_no_report_while_that_is_not_known() -> None:
+    """It is a cost, so a call that is denied leaves it alone."""
+    fitting = Draw(0, MILLI, Mode.TAKE_OR_CHARGE)
+    takes = [take(fitting), take(Draw(0, 9 * MILLI), key=OTHER)]
+    assert take_all({KEY: holding(3)}.get, takes, EPOCH_MS)[0].item is None
 
 
 def test_a_charge_that_does_not_fit_denies_nothing() -> None:
@@ -169,9 +195,10 @@ def test_a_report_on_a_quota_counts_as_a_quota(mode: Mode, amount: int, admitted
     takes = [
         take(Draw(0, 9 * MILLI, Mode.TAKE, Denies.TOGETHER)),
         take(Draw(0, amount * MILLI, mode, Denies.TOGETHER), key=OTHER),
+        take(Draw(0, MILLI), key=Key("user=carol", "$domain:d")),
     ]
     taken = take_all({KEY: holding(5), OTHER: holding(3)}.get, takes, EPOCH_MS)
-    assert (taken[1].item is not None) == admitted
+    assert (taken[2].item is not None) == admitted
 
 
 @pytest.mark.parametrize("denies", [Denies.NEVER, Denies.TOGETHER])
@@ -278,7 +305,9 @@ def test_whatever_is_asked_the_laws_hold(
         for draw, drawn in zip(draws, taken.drawn, strict=True)
     )
     if denied:
-        assert taken.item is None
+        owed = tuple(draw for draw in draws if draw.mode in (Mode.CHARGE, Mode.REFUND))
+        if all(draw.mode is not Mode.TAKE_OR_CHARGE for draw in draws):
+            assert taken.item == take_all({KEY: item}.get, [Take(KEY, named, owed)], now)[0].item
     if taken.item is None:
         return
     charges = (Mode.CHARGE, Mode.TAKE_OR_CHARGE)

@@ -2,13 +2,16 @@
 
 A family, which is a cascade or a take of its own, goes out as one write. Several families go out
 side by side, some at a time, and what was taken is given back if one of them refuses.
+
+Charges and refunds land whatever becomes of the takes beside them. On an item that is admitted they
+are part of its write. If the call is denied, they are written by themselves.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.core.take import OWED, Denies, Draft, Key, Take, are_denied
+from penstock.core.take import OWED, Denies, Draft, Key, Take, Taken, are_denied, owed_part
 from penstock.errors import InvalidRequestError, StoreError
 from penstock.store.dynamodb.engine import Engine
 from penstock.store.dynamodb.groups import MAX_ITEMS, Group, Hint
@@ -34,6 +37,8 @@ class _Climbed(NamedTuple):
     drafts: tuple[Draft, ...] = ()
     taken: tuple[Draft, ...] = ()
     """Those that were written."""
+    failed: tuple[Key, ...] = ()
+    """Those that the store did not write, or may have written."""
     error: StoreError | None = None
 
 
@@ -55,8 +60,8 @@ class Calls:
         self.lanes = Lanes(engine, hints, timer_s)
         self._unfinished: set[asyncio.Future[Any]] = set()
 
-    async def decide(self, takes: Sequence[Take], now_ms: int) -> tuple[Sequence[Draft], bool]:
-        """Decide and write a call; returns its drafts, in any order, and whether it is denied."""
+    async def decide(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken]:
+        """Decide and write a call; tells how each of its takes went."""
         if len(takes) > MAX_ITEMS:
             raise InvalidRequestError(
                 f"{len(takes)} buckets in one request, those of parents included; DynamoDB takes "
@@ -64,15 +69,16 @@ class Calls:
             )
         asked = _Asked(now_ms, self._timer_s())
         families = find_families(takes)
+        must_land = any(take.must_land for take in takes)
         if len(families) == 1 and (len(takes) == 1 or self._is_atomic):
-            verdict = await self._ask(families[0], asked, is_whole=True)
-            return verdict.drafts, not verdict.admitted
+            work = self._decide_whole(families[0], asked)
+            return await (self._begin(work) if must_land else work)
         refusing = self._refused_by_hints(families, now_ms)
         if refusing:
             self._engine.metrics.deny_cache_hits.add()
-            return refusing + await self._look(_others(families, refusing), now_ms), True
-        work = self._decide_apart(families, asked)
-        return await self._survive(asyncio.get_running_loop().create_task(work))
+            work = self._refuse(families, refusing, asked)
+            return await (self._begin(work) if must_land else work)
+        return await self._begin(self._decide_apart(families, asked))
 
     async def finish(self) -> None:
         """Wait for what callers left behind."""
@@ -92,6 +98,9 @@ class Calls:
         )
         self.lanes.of(family[-1].key).submit(job)
         return await (self._survive(job.answer) if job.must_land else job.answer)
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        return self._survive(asyncio.get_running_loop().create_task(work))
 
     def _survive(self, work: asyncio.Future[T]) -> Awaitable[T]:
         """Let work come to its end even if its caller is cancelled."""
@@ -119,23 +128,62 @@ class Calls:
                 refusing += ask.verdict.drafts
         return refusing
 
-    async def _decide_apart(
-        self, families: Sequence[Family], asked: _Asked
-    ) -> tuple[tuple[Draft, ...], bool]:
-        asking = await self._climb_all([f for f in families if not _is_owed(f)], asked)
-        owed, error = _Climbed(), asking.error
-        denied = are_denied(asking.drafts)
-        if error is None and not denied:
-            # Last, because a refund can't be taken back from those who have used it since. And
-            # what is owed is never given back: it reports what already happened.
-            owed = await self._climb_all([f for f in families if _is_owed(f)], asked)
-            error = owed.error
-        if error is not None or denied:
-            await _some_at_a_time(self._undo(draft, asked.now_ms) for draft in asking.taken)
-        if error is not None:
-            raise error
-        drafts = asking.drafts + owed.drafts
-        return drafts + await self._look(_others(families, drafts), asked.now_ms), denied
+    async def _decide_whole(self, family: Family, asked: _Asked) -> dict[Key, Taken]:
+        verdict = await self._ask(family, asked, is_whole=True)
+        taken = _tell(verdict.drafts, denied=not verdict.admitted)
+        if not verdict.admitted:
+            taken |= await self._land_owed(family, verdict.drafts, asked)
+        return taken
+
+    async def _refuse(
+        self, families: Sequence[Family], refusing: tuple[Draft, ...], asked: _Asked
+    ) -> dict[Key, Taken]:
+        """Deny a call that some drafts refuse already."""
+        drafts = refusing + await self._look(_others(families, refusing), asked.now_ms)
+        takes = [take for family in families for take in family]
+        return _tell(drafts, denied=True) | await self._land_owed(takes, drafts, asked)
+
+    async def _decide_apart(self, families: Sequence[Family], asked: _Asked) -> dict[Key, Taken]:
+        # What is owed goes last: a refund can't be taken back from those who have used it since.
+        owed = [family for family in families if _is_owed(family)]
+        asking = await self._climb_all([f for f in families if f not in owed], asked)
+        if asking.error is None and not are_denied(asking.drafts):
+            landed = await self._climb_all(owed, asked)
+            if landed.error is None:
+                return _tell(asking.drafts + landed.drafts, denied=False)
+            await self._undo_all(asking.taken, asked)
+            raise landed.error
+        await self._undo_all(asking.taken, asked)
+        written = {draft.take.key for draft in asking.taken}
+        drafts = asking.drafts + await self._look(_others(families, asking.drafts), asked.now_ms)
+        left = [
+            take
+            for family in families
+            for take in family
+            if take.key not in written and take.key not in asking.failed
+        ]
+        landed_apart = await self._land_owed(left, drafts, asked)
+        if asking.error is not None:
+            raise asking.error
+        return _tell(drafts, denied=True) | landed_apart
+
+    async def _land_owed(
+        self, takes: Sequence[Take], drafts: Sequence[Draft], asked: _Asked
+    ) -> dict[Key, Taken]:
+        """Write the charges and refunds of takes that were not written, in a call that is denied.
+
+        Tells how those takes went. `drafts` tell what their draws came to.
+        """
+        draft_of = {draft.take.key: draft for draft in drafts}
+        owed = [owed_part(take, draft_of[take.key].modes) for take in takes if take.must_land]
+        if not owed:
+            return {}
+        climbed = await self._climb_all(find_families([take for take in owed if take.draws]), asked)
+        if climbed.error is not None:
+            raise climbed.error
+        return {
+            draft.take.key: draft_of[draft.take.key].taken_apart(draft) for draft in climbed.drafts
+        }
 
     async def _climb_all(self, families: Sequence[Family], asked: _Asked) -> _Climbed:
         climbed = await _some_at_a_time(self._climb(family, asked) for family in families)
@@ -143,6 +191,7 @@ class Calls:
         return _Climbed(
             tuple(draft for one in climbed for draft in one.drafts),
             tuple(draft for one in climbed for draft in one.taken),
+            tuple(key for one in climbed for key in one.failed),
             errors[0] if errors else None,
         )
 
@@ -154,15 +203,19 @@ class Calls:
             try:
                 verdict = await self._ask(step, asked, is_whole=False)
             except StoreError as exc:
-                return climbed._replace(error=exc)
+                return climbed._replace(failed=tuple(take.key for take in step), error=exc)
             drafts = climbed.drafts + verdict.drafts
             if not verdict.admitted:
                 return _Climbed(drafts, climbed.taken)
             climbed = _Climbed(drafts, climbed.taken + verdict.drafts)
         return climbed
 
+    async def _undo_all(self, drafts: Sequence[Draft], asked: _Asked) -> None:
+        """Give back what a denied call took. What is owed stays: it tells what happened."""
+        await _some_at_a_time(self._undo(draft, asked.now_ms) for draft in drafts)
+
     async def _undo(self, draft: Draft, now_ms: int) -> None:
-        if draft.left == draft.before:
+        if draft.left == draft.left_if_denied:
             return
         key = draft.take.key
         lane = self.lanes.of(key)
@@ -212,6 +265,10 @@ def find_families(takes: Sequence[Take]) -> list[Family]:
         tuple(take for _, take in sorted(family, key=lambda pair: -pair[0]))
         for family in families.values()
     ]
+
+
+def _tell(drafts: Sequence[Draft], *, denied: bool) -> dict[Key, Taken]:
+    return {draft.take.key: draft.taken(denied) for draft in drafts}
 
 
 def _others(families: Sequence[Family], drafts: Sequence[Draft]) -> list[Take]:

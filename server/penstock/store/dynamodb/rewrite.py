@@ -71,9 +71,9 @@ async def reset(engine: Engine, key: Key, limits: tuple[Limit, ...], now_ms: int
 
 
 async def undo(engine: Engine, draft: Draft, now_ms: int, attempts: Iterator[int]) -> Image | None:
-    """Give back what a take consumed, as if it had never been."""
+    """Give back what a take consumed, as if it had never been. Charges and refunds stay."""
     take = draft.take
-    moved = [left - before for left, before in zip(draft.left, draft.before, strict=True)]
+    moved = [left - kept for left, kept in zip(draft.left, draft.left_if_denied, strict=True)]
     by_name = {limit.name: moved[i] for i, limit in enumerate(take.limits)}
     moves = tuple(
         Move(limit.name, -moved[i], moved[i], ceiling=limit.burst + min(moved[i], 0))

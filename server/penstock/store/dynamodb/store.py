@@ -53,8 +53,7 @@ class DynamoStore:
         self.policy: PolicyStore = DynamoPolicy(self._engine, self._hints.forget)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
-        drafts, denied = await self._calls.decide(takes, now_ms)
-        taken = {draft.take.key: draft.taken(denied) for draft in drafts}
+        taken = await self._calls.decide(takes, now_ms)
         return [taken[take.key] for take in takes]
 
     async def read(self, key: Key) -> Item | None:

@@ -227,3 +227,31 @@ async def test_a_charge_that_cascades_lands_once_at_every_level(scene: Scene) ->
     assert await fits(scene.store, *charges) == [True, True]
     assert scene.proxy.calls[TRANSACT] == 3
     assert await scene.on_record("user", "project") == [2, 2]
+
+
+async def test_a_charge_lands_beside_a_take_that_fails(scene: Scene) -> None:
+    """Its caller is told of the failure, and what was used is on record."""
+    failing, charged = scene.key("failing"), scene.key("charged")
+    await scene.store.take([take(failing)], NOW)
+    scene.fail(UPDATE, FORBIDDEN)
+    calls = [take(failing), take(charged, mode=Mode.CHARGE)]
+    assert not await is_transient(scene.store, *calls)
+    assert await scene.on_record("failing", "charged") == [1, 1]
+
+
+@pytest.mark.parametrize("is_cascade", [False, True], ids=["side by side", "cascade"])
+async def test_a_charge_lands_in_a_denied_call_though_its_caller_is_gone(
+    scene: Scene, is_cascade: bool
+) -> None:
+    """Before the store closes, and nothing is taken."""
+    drained, charged = scene.key("drained"), scene.key("charged")
+    await scene.store.take([take(drained, 5)], NOW)
+    parent = drained if is_cascade else None
+    calls = [take(charged, mode=Mode.CHARGE, parent=parent), take(drained)]
+    call = asyncio.create_task(scene.store.take(calls, NOW))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await scene.store.close()
+    assert await scene.on_record("drained", "charged") == [5, 1]
