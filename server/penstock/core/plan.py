@@ -21,7 +21,7 @@ from penstock.core.metering import (
 )
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Domain, OnExceed, Rule
-from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken
+from penstock.core.take import OWED, Denies, Draw, Drawn, Key, Mode, Take, Taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int
         if isinstance(part, Status):
             statuses.append(part)
             continue
-        status = _status(part, taken, now_ms)
+        status = _status(part, plan.takes, taken, now_ms)
         statuses.append(status)
         if not part.quota:
             denied = denied or status.over
@@ -357,23 +357,21 @@ def _mode(
     return Mode.DRAIN if behaviour.charge_denied else Mode.TAKE
 
 
-def _status(part: Part, taken: Sequence[Taken], now_ms: int) -> Status:
+def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: int) -> Status:
     legs = part.legs
     if len(legs) == 1 and len(legs[0].limits) == 1:
-        number, first, (limit,), (amount,) = legs[0]
+        number, draw, (limit,), _ = legs[0]
         drawn, _, refilled_ms = taken[number]
-        fits, balance = drawn[first]
+        fits, balance = drawn[draw]
+        wait = 0 if fits else _wait_ms(limit, takes[number], draw, balance, refilled_ms, now_ms)
     else:
         asked = [
-            (limit, amount, taken[leg.take].drawn[leg.first_draw + i], taken[leg.take].refilled_ms)
+            _ask(limit, takes[leg.take], leg.first_draw + i, taken[leg.take], now_ms)
             for leg in legs
-            for i, (limit, amount) in enumerate(zip(leg.limits, leg.amounts, strict=True))
+            for i, limit in enumerate(leg.limits)
         ]
-        limit, amount, (fits, balance), refilled_ms = min(
-            asked, key=lambda one: _urgency(one[0], one[1], one[2], one[3], now_ms)
-        )
+        limit, (fits, balance), refilled_ms, wait = min(asked, key=_urgency)
     if not fits:
-        wait = _wait_ms(limit, amount, balance, refilled_ms, now_ms)
         shadowed = part.rule.shadow_mode
         return Status(not shadowed, limit, 0, -(-wait // 1000), shadowed)
     remaining = balance // MILLI if balance > 0 else 0
@@ -381,16 +379,42 @@ def _status(part: Part, taken: Sequence[Taken], now_ms: int) -> Status:
     return Status(False, limit, min(remaining, UINT32_MAX), -(-until_full // 1000))
 
 
-def _urgency(
-    limit: Limit, amount: int, drawn: Drawn, refilled_ms: int, now_ms: int
-) -> tuple[bool, float]:
-    """Order what to report: the refused limit that takes longest, else the least share left."""
+class _Asked(NamedTuple):
+    """How it went with one of several limits."""
+
+    limit: Limit
+    drawn: Drawn
+    refilled_ms: int
+    wait_ms: int
+
+
+def _ask(limit: Limit, take: Take, draw: int, taken: Taken, now_ms: int) -> _Asked:
+    drawn, refilled_ms = taken.drawn[draw], taken.refilled_ms
+    wait = 0
     if not drawn.fits:
-        return False, -_wait_ms(limit, amount, drawn.balance, refilled_ms, now_ms)
-    return True, drawn.balance / limit.burst if limit.burst else 0.0
+        wait = _wait_ms(limit, take, draw, drawn.balance, refilled_ms, now_ms)
+    return _Asked(limit, drawn, refilled_ms, wait)
 
 
-def _wait_ms(limit: Limit, amount: int, balance: int, refilled_ms: int, now_ms: int) -> int:
+def _urgency(asked: _Asked) -> tuple[bool, float]:
+    """Order what to report: the refused limit that takes longest, else the least share left."""
+    limit, (fits, balance), _, wait = asked
+    if not fits:
+        return False, -wait
+    return True, balance / limit.burst if limit.burst else 0.0
+
+
+def _wait_ms(
+    limit: Limit, take: Take, draw: int, balance: int, refilled_ms: int, now_ms: int
+) -> int:
+    """How long until the request would pass. Its descriptors may share a bucket, so that all of
+    them have to fit into it; a report stands for itself."""
+    asked = take.draws[draw]
+    amount = asked.amount
+    if asked.mode not in OWED and len(take.draws) > 1:
+        amount = sum(
+            [one.amount for one in take.draws if one.limit == asked.limit and one.mode not in OWED]
+        )
     wait = wait_ms(limit, balance, amount, now_ms, refilled_ms)
     # What never fits waits a period, so that nobody is told to try again at once.
     return limit.period_ms if wait is None else wait

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
 from penstock.core.decision import UNLIMITED, UNMATCHED, Decision, Status
 from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
@@ -64,12 +66,13 @@ DOMAIN = Domain("d", Children(NODES))
 
 
 class World:
-    """A domain with items that remember, at a moment that stands still."""
+    """A domain with items that remember, at a moment that stands still unless a test moves it."""
 
     def __init__(self, behaviour: Behaviour | None = None, own: Mode = Mode.TAKE) -> None:
         """`own` is what an amount of a descriptor's own is, where its rule does not say it."""
         self.items: dict[Key, Item] = {}
         self.own = own
+        self.now_ms = NOW
         self.behaviour = behaviour or Behaviour()
 
     def ask(self, *descriptors: Descriptor | str, hits: int = 0, domain: bool = True) -> Decision:
@@ -78,11 +81,11 @@ class World:
         plan = make_plan(
             DOMAIN if domain else None, request, self.behaviour, own_amounts=lambda _: self.own
         )
-        taken = take_all(self.items.get, plan.takes, NOW)
+        taken = take_all(self.items.get, plan.takes, self.now_ms)
         for take, outcome in zip(plan.takes, taken, strict=True):
             if outcome.item is not None:
                 self.items[take.key] = outcome.item
-        return decide(plan, taken, self.behaviour, NOW)
+        return decide(plan, taken, self.behaviour, self.now_ms)
 
     def consumed(self) -> int:
         buckets: Sequence[Bucket] = [b for item in self.items.values() for b in item.buckets]
@@ -201,6 +204,43 @@ def test_descriptors_on_one_item_become_one_take() -> None:
     decision = world.ask("five", "five", hits=3)
     assert [status.over for status in decision.statuses] == [False, True]
     assert world.consumed() == 0
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "waits_s"),
+    [(5, (3, 3), (None, 60)), (5, (1, 4, 1), (None, None, 60)), (3, (2, 2), (None, 12))],
+)
+def test_descriptors_that_share_a_bucket_wait_until_all_of_them_fit(
+    held: int, asked: tuple[int, ...], waits_s: tuple[int | None, ...]
+) -> None:
+    """Each by itself may fit at once; what never fits together waits a period."""
+    world = World()
+    world.ask(on("five", 5 - held))
+    statuses = world.ask(*[on("five", amount) for amount in asked]).statuses
+    assert tuple(status.reset_s if status.over else None for status in statuses) == waits_s
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["two", "five"])), min_size=1),
+    st.integers(0, 5),
+)
+def test_a_denied_request_passes_when_it_is_told_to_come_back(
+    asked: list[tuple[int, str]], used: int
+) -> None:
+    """And nobody is told to come back at once."""
+    world = World()
+    if used:
+        world.ask("five", hits=used)
+    descriptors = [on(key, hits) for hits, key in asked]
+    decision = world.ask(*descriptors)
+    if not decision.over:
+        return
+    waits = [status.reset_s for status in decision.statuses if status.over]
+    assert min(waits) > 0
+    needed = {key: sum(hits for hits, other in asked if other == key) for _, key in asked}
+    if needed.get("five", 0) <= 5 and needed.get("two", 0) <= 2:
+        world.now_ms += max(waits) * 1_000
+        assert not world.ask(*descriptors).over
 
 
 def test_charge_denied_lets_denied_requests_use_up_tokens() -> None:

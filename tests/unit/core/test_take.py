@@ -10,12 +10,14 @@ from penstock.core.limits import MILLI, Limit
 from penstock.core.take import (
     CLOCKS_AGREE_MS,
     Denies,
+    Draft,
     Draw,
     Drawn,
     Key,
     Mode,
     Take,
     Taken,
+    owed_part,
     take_all,
 )
 
@@ -317,6 +319,25 @@ def test_whatever_is_asked_the_laws_hold(
         floor = -before.limit.burst if number in charged else 0
         assert min(balance, floor) <= after.tokens <= before.limit.burst
         assert after.consumed - before.consumed == balance - after.tokens
+
+
+@given(
+    st.lists(st.tuples(MODES, amounts, st.integers(0, 1)), min_size=1, max_size=6),
+    st.lists(st.integers(-5, 5), min_size=2, max_size=2),
+)
+def test_what_is_owed_can_be_written_apart(
+    asked: list[tuple[Mode, int, int]], held: list[int]
+) -> None:
+    """A denied take whose charges and refunds are a write of their own comes to the same."""
+    limits = (FIVE._replace(name="a"), FIVE._replace(name="b"))
+    buckets = [Bucket(limit, n * MILLI, 0) for limit, n in zip(limits, held, strict=True)]
+    item = Item(EPOCH_MS, tuple(buckets))
+    draws = [Draw(i, amount, mode, descriptor=n) for n, (mode, amount, i) in enumerate(asked)]
+    draft = Draft(item, Take(KEY, limits, tuple(draws)), EPOCH_MS)
+    at_once = draft.taken(denied=True)
+    owed = Draft(item, owed_part(draft.take, draft.modes), EPOCH_MS)
+    assert draft.taken_apart(owed)._replace(item=owed.item()) == at_once
+    assert draft.left_if_denied == owed.left
 
 
 SLOW, FAST = Limit.per(5, 86_400_000), Limit.per(5, 1_000)
