@@ -70,9 +70,7 @@ class Checkers:
         peers = [
             peer
             for peer, turns in self._peers.items()
-            if turns.gap_s is not None
-            and turns.last_s < moment_s
-            and _is_there(peer, turns, now_s, connected)
+            if turns.last_s < moment_s and _is_there(peer, turns, now_s, connected)
         ]
         hosts = [
             host

@@ -11,8 +11,6 @@ from tests.support.processes import Penstock, penstock
 from tests.unit.cli.command import RULES, Ran, run, write_rules
 
 MORE = """\
-  - key: metered
-    rate_limit: {unit: hour, requests_per_unit: 100, on_exceed: debt}
   - key: strict
     rate_limit: {unit: hour, requests_per_unit: 100, on_exceed: reject}
 entities:

@@ -78,6 +78,7 @@ def test_print_shows_the_effective_rules(tmp_path: Path) -> None:
     assert ran.out.splitlines() == [
         f"d.few: unit=HOUR requests_per_unit=2, {off}, name: two",
         f"d.many: unit=HOUR requests_per_unit=100, {off}",
+        f"d.metered: unit=HOUR requests_per_unit=100, {off}, on_exceed: debt",
         f"d.odd: unit=UNKNOWN requests_per_unit=10, {off}, period: 1m30s",
         f"d.free: unit=UNKNOWN requests_per_unit=0, {off}, unlimited: true",
     ]

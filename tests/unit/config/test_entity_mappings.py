@@ -36,9 +36,9 @@ def test_descriptors_stand_for_stored_entities(tmp_path: Path) -> None:
     assert loaded.warnings == ()
     mappings = loaded.rules["llm"].mappings
     assert mappings.target((("api_key", "k1"), ("model", "gpt-4"))) == Target(
-        "k1", "llm/gpt-4", (("rpm", 1), ("tpm", HITS))
+        "k1", "llm/gpt-4", (("rpm", 1), ("tpm", HITS)), ("api_key", "model")
     )
-    assert mappings.target((("tenant", "a"),)) == Target("tenant-a", "all")
+    assert mappings.target((("tenant", "a"),)) == Target("tenant-a", "all", None, ("tenant",))
     assert loaded.rules["llm"].match((("user", "bob"),)) is not None
 
 

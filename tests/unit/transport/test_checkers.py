@@ -41,6 +41,14 @@ def test_a_connection_that_asked_twice_is_waited_for_while_it_is_open(
     assert checkers.awaited_since(1_006, frozenset([41_000])) == []
 
 
+def test_a_connection_that_asked_once_is_waited_for_while_it_is_open(clock: Clock) -> None:
+    """Envoy with long turns may have asked no more than once; a probe that is done closes its."""
+    checkers = Checkers(clock)
+    ask(checkers, clock, ENVOY, 1_000)
+    assert checkers.awaited_since(1_001, frozenset([41_000])) == [ENVOY]
+    assert checkers.awaited_since(1_001, frozenset()) == []
+
+
 def test_where_connections_can_not_be_seen_a_checker_has_two_turns(clock: Clock) -> None:
     """As on a unix socket, or on a system without tables of sockets."""
     for peer, connected in (("unix:", frozenset[int]()), (ENVOY, None)):
