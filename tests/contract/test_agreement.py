@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from penstock.core.bucket import settle
+from penstock.core.bucket import settle, settle_forgiven
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Denies, Draw, Key, Mode, Take
 from penstock.store.dynamodb import policy as policies_of_items
@@ -106,10 +106,11 @@ def _own(key: Key, number: int) -> Key:
 
 async def holding(
     store: BucketStore, key: Key, policy: tuple[Limit, ...], now_ms: int
-) -> list[tuple[int, int]]:
-    """What is in each bucket at a moment, by the policy in force, and what it gave."""
-    _, balances, consumed = settle(await store.read(key), policy, now_ms)
-    return list(zip(balances, consumed, strict=True))
+) -> list[tuple[int, int, int]]:
+    """What is in each bucket at a moment, by the policy in force, what it gave and was forgiven."""
+    item = await store.read(key)
+    _, balances, consumed = settle(item, policy, now_ms)
+    return list(zip(balances, consumed, settle_forgiven(item, policy, now_ms), strict=True))
 
 
 @st.composite

@@ -90,22 +90,22 @@ async def test_a_change_of_limits_applies_while_rf_is_ahead(store: BucketStore) 
     server.now_ms = NOW
     raised = Limit.per(60, MINUTE)
     server.load(raised)
-    # What is there stays, and the bucket is under the new limit: full after 58 s from `rf` on.
-    assert await server.ask(1) == (False, 1, AHEAD // SECOND + 59)
+    # What was used stays used, and the bucket is under the new limit: it is full 4 s after `rf`.
+    assert await server.ask(1) == (False, 56, AHEAD // SECOND + 4)
     assert (await stored(store)).buckets[0].limit == raised
-    assert await server.ask(9) == (True, 0, AHEAD // SECOND + 8)
-    server.now_ms = NOW + AHEAD + 8 * SECOND
-    assert await server.ask(9) == (False, 0, 60)
+    assert await server.ask(58) == (True, 0, AHEAD // SECOND + 2)
+    server.now_ms = NOW + AHEAD + 2 * SECOND
+    assert await server.ask(58) == (False, 0, 60)
 
 
 async def test_a_cut_applies_too(store: BucketStore) -> None:
     """And a second change, which is read after the first, goes before it."""
-    hundred, cut = Limit.per(100, MINUTE), Limit.per(2, MINUTE)
+    hundred, cut = Limit.per(100, MINUTE), Limit.per(3, MINUTE)
     assert await fits(store, take(1, hundred, read_ms=NOW + AHEAD), NOW + AHEAD)
-    assert not await fits(store, take(6, FIVE, read_ms=NOW - 2), NOW)
+    assert not await fits(store, take(5, FIVE, read_ms=NOW - 2), NOW)
     assert await fits(store, take(1, FIVE, read_ms=NOW - 2), NOW + 1)
-    assert not await fits(store, take(3, cut, read_ms=NOW + 2), NOW + 3)
-    assert await fits(store, take(2, cut, read_ms=NOW + 2), NOW + 3)
+    assert not await fits(store, take(2, cut, read_ms=NOW + 2), NOW + 3)
+    assert await fits(store, take(1, cut, read_ms=NOW + 2), NOW + 3)
 
 
 async def test_a_limit_that_a_server_ahead_added_is_not_filled_again(store: BucketStore) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from penstock.core.bucket import Bucket, Item, credit, settle
+from penstock.core.bucket import Bucket, Item, credit, settle, settle_forgiven
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import MILLI, Limit
 from penstock.core.mapping import EntityMapping, Mappings, Template
@@ -125,6 +125,7 @@ class Model:
         seen: list[tuple[Limit, int, int, bool]] = []  # the limit, before, after, did it fit
         for key, limits in self.levels(entity, resource):
             rf, balances, consumed = settle(self.items.get(key), limits, now_ms)
+            forgiven = settle_forgiven(self.items.get(key), limits, now_ms)
             left, refuses = balances.copy(), False
             for i, limit in enumerate(limits):
                 if name in (None, limit.name):
@@ -135,10 +136,10 @@ class Model:
                     refuses = refuses or not fits
             old = self.items.get(key)
             if refuses and old is not None and {b.limit for b in old.buckets} != set(limits):
-                synced[key] = Item(rf, tuple(map(Bucket, limits, balances, consumed)))
+                synced[key] = Item(rf, tuple(map(Bucket, limits, balances, consumed, forgiven)))
             if left != balances:
                 used = [had + b - n for had, b, n in zip(consumed, balances, left, strict=True)]
-                after[key] = Item(rf, tuple(map(Bucket, limits, left, used)))
+                after[key] = Item(rf, tuple(map(Bucket, limits, left, used, forgiven)))
         if not seen:
             return Verdict(False, None, None)
         # A charge is counted from what it leaves in the bucket.

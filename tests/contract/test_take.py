@@ -168,10 +168,10 @@ async def test_a_clock_that_goes_back_mints_nothing(store: BucketStore) -> None:
 
 
 async def test_a_cut_limit_applies_to_a_live_bucket_at_once(store: BucketStore) -> None:
-    """From 100 to 5: the next request finds at most five."""
+    """From 100 to 5, and one of them is used: the next request finds four."""
     await store.take([take(1, limit=Limit.per(100, 60_000))], NOW)
-    assert await fits(store, take(6), now_ms=NOW + 1) == [False]
-    assert await fits(store, take(5), now_ms=NOW + 1) == [True]
+    assert await fits(store, take(5), now_ms=NOW + 1) == [False]
+    assert await fits(store, take(4), now_ms=NOW + 1) == [True]
     assert (await store.read(BOB) or Item(0, ())).buckets[0].limit == FIVE
 
 
@@ -334,3 +334,13 @@ async def test_waits_told_are_waits_that_suffice(store: BucketStore) -> None:
     admitted = [now for now in moments if (await fits(store, take(1, limit=limit), now_ms=now))[0]]
     assert len(admitted) == 7
     assert all(second - first >= 480_000 for first, second in pairwise(admitted))
+
+
+async def test_limits_that_alternate_on_one_item_make_no_tokens(store: BucketStore) -> None:
+    """Requests may bring different rates along. Together they get the larger one, and no more."""
+    limits = [Limit.per(tokens, 86_400_000) for tokens in (10, 3, 7)]
+    admitted = 0
+    for turn in range(60):
+        admitted += (await fits(store, take(1, limit=limits[turn % 3])))[0]
+    assert admitted == 10
+    assert await fits(store, take(1, limit=limits[0])) == [False]

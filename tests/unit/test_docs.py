@@ -237,7 +237,7 @@ def operations(*files: Path) -> set[str]:
 NAMES = {"entity": "user-123", "resource": "gpt-4", "parent": "project-1"}
 EVENT = AuditEvent("user-123", "entity.write", 0, "alice", None, None, None)
 LIMITS = StoredLimits((Limit.per(100, 60_000, name="rpm"),), 1)
-BUCKET = Image(Item(0, (Bucket(LIMITS.limits[0], 0, 0),)), 1, "", Key("project-1", "gpt-4"))
+BUCKET = Image(Item(0, (Bucket(LIMITS.limits[0], 0, 0, 1),)), 1, "", Key("project-1", "gpt-4"))
 ITEMS = {
     "bucket": write_record(Key("user-123", "gpt-4"), BUCKET),
     "entity": entity_item(Entity("user-123", "project-1"), 0),

@@ -4,6 +4,18 @@ The law of this file: credit is a difference of two floors of absolute time, so 
 However often a bucket is settled, and whatever other limits share its timestamp, it gains exactly
 what its rate gives over the whole time.
 
+What was used stays used when a limit changes: the balance moves by the change of the burst. A cut
+takes no balance below zero. What the cut would have taken below zero is `forgiven`, and is kept
+with the bucket, because a raise gives back so much less. Otherwise two policies that alternate
+could make tokens: 10, all used; cut to 3, nothing is left; raised to 10, 7 would be there; and so
+on for ever. Two servers may have different files, and requests may bring different rates along.
+
+Why that can't happen: let `used = burst + forgiven - tokens`. A change of the burst leaves `used`
+as it is, whichever way it goes. A take adds its amount. Credit lowers `used`, and never below zero:
+once the bucket is full, the credit that has no room lowers `forgiven`. A take needs enough tokens,
+so `used` stays at most `burst + forgiven`, and that sum never exceeds the largest burst there was.
+So however often limits change, no more is admitted than that largest burst, and the credit.
+
 Buckets and items are made anew for every take, so they are named tuples: half the time of a frozen
 dataclass.
 """
@@ -83,6 +95,8 @@ class Bucket(NamedTuple):
     limit: Limit
     tokens: int
     consumed: int
+    forgiven: int = 0
+    """What cuts of the burst would have taken below zero."""
 
     def balance(self, refilled_ms: int, now_ms: int) -> int:
         tokens = self.tokens + credit(self.limit, refilled_ms, now_ms)
@@ -111,7 +125,9 @@ class Item(NamedTuple):
         latest = self.refilled_ms
         for bucket in self.buckets:
             limit = bucket.limit
-            wait = wait_ms(limit, bucket.tokens, limit.burst, self.refilled_ms)
+            # What was forgiven is to be refilled, too, before a new item would say the same.
+            held = bucket.tokens - bucket.forgiven
+            wait = wait_ms(limit, held, limit.burst, self.refilled_ms)
             if wait is None:
                 return NEVER
             latest = max(latest, self.refilled_ms + wait)
@@ -136,20 +152,70 @@ def settle(
 ) -> tuple[int, list[int], list[int]]:
     """Bring an item to `now` and to the policy in force: its `rf`, balances and amounts consumed.
 
-    Credit up to now is the old policy's. Then: never more than the new burst, a limit that is new
-    starts full, one that is gone is dropped.
+    Credit up to now is the old policy's. Then the balance moves by the change of the burst. A limit
+    that is new starts full, one that is gone is dropped.
     """
     if item is None:
         return now_ms, [limit.burst for limit in limits], [0] * len(limits)
-    rf, buckets, _ = item
-    old = {bucket.limit.name: bucket for bucket in buckets} if len(buckets) != 1 else None
+    rf = item.refilled_ms
+    old = old_buckets(item, limits)
     balances, consumed = [], []
     for limit in limits:
-        bucket = buckets[0] if old is None else old.get(limit.name)
-        if bucket is None or bucket.limit.name != limit.name:
+        bucket = old.get(limit.name)
+        if bucket is None:
             balances.append(limit.burst)
             consumed.append(0)
-        else:
-            balances.append(min(bucket.balance(rf, now_ms), limit.burst))
-            consumed.append(bucket.consumed)
+            continue
+        balance = bucket.balance(rf, now_ms)
+        if bucket.limit.burst != limit.burst:
+            balance, _ = _change_burst(bucket, limit, rf, now_ms)
+        balances.append(balance)
+        consumed.append(bucket.consumed)
     return now_ms if rf <= now_ms else settled_ms(rf, now_ms), balances, consumed
+
+
+def settle_forgiven(item: Item | None, limits: tuple[Limit, ...], now_ms: int) -> list[int]:
+    """What is forgiven of each limit, once an item is brought to `now` and to these limits."""
+    if item is None:
+        return [0] * len(limits)
+    old = old_buckets(item, limits)
+    forgiven = []
+    for limit in limits:
+        bucket, kept = old.get(limit.name), 0
+        # Of most buckets nothing is forgiven, and their burst is the same. That needs no sums.
+        if bucket is not None and (bucket.forgiven or bucket.limit.burst > limit.burst):
+            _, kept = _change_burst(bucket, limit, item.refilled_ms, now_ms)
+        forgiven.append(kept)
+    return forgiven
+
+
+def old_buckets(item: Item, limits: tuple[Limit, ...]) -> dict[str, Bucket]:
+    """Find the buckets that the limits go on with, by the limits' names.
+
+    A lone limit that only got another name goes on with its bucket.
+    """
+    if is_renamed(item, limits):
+        return {limits[0].name: item.buckets[0]}
+    return {bucket.limit.name: bucket for bucket in item.buckets}
+
+
+def is_renamed(item: Item, limits: tuple[Limit, ...]) -> bool:
+    """Tell whether all that changed of an item's lone limit is the name."""
+    if len(item.buckets) != 1 or len(limits) != 1:
+        return False
+    (name, *old), (new_name, *new) = item.buckets[0].limit, limits[0]
+    return name != new_name and old == new
+
+
+def _change_burst(bucket: Bucket, limit: Limit, refilled_ms: int, now_ms: int) -> tuple[int, int]:
+    """The balance under another burst, and what is forgiven then. The top of the file has more."""
+    refilled = bucket.tokens + credit(bucket.limit, refilled_ms, now_ms)
+    burst = bucket.limit.burst
+    balance, forgiven = min(refilled, burst), bucket.forgiven
+    forgiven = max(forgiven - (refilled - balance), 0)
+    raised = limit.burst - burst
+    if raised >= 0:
+        not_given = min(raised, forgiven)
+        return balance + raised - not_given, forgiven - not_given
+    cut = max(balance + raised, min(balance, 0))
+    return cut, forgiven + cut - (balance + raised)

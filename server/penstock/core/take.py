@@ -14,7 +14,15 @@ from enum import Enum
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from penstock.core.bucket import Bucket, Item, is_far_ahead, settle
+from penstock.core.bucket import (
+    Bucket,
+    Item,
+    is_far_ahead,
+    is_renamed,
+    settle,
+    settle_forgiven,
+    settled_ms,
+)
 from penstock.core.limits import Limit
 
 
@@ -121,7 +129,7 @@ def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: i
     """Decide takes on distinct items, which `get` looks up, all or none."""
     if len(takes) == 1 and takes[0].is_plain:
         item = get(takes[0].key)
-        if item is None or not _is_newer(item, takes[0]):
+        if item is None or _is_plain(item, takes[0].limits):
             return [_take_plain(item, takes[0], now_ms)]
     drafts: list[Draft] = []
     kept: list[int | None] = []
@@ -158,6 +166,8 @@ def adopt(take: Take, item: Item) -> Take:
     Two servers that differ would otherwise each bring the item to their own, in turns.
     """
     newer = [bucket.limit for bucket in item.buckets]
+    if is_renamed(item, take.limits):
+        return replace(take, limits=tuple(newer), policy_ms=item.policy_ms)
     index = {limit.name: i for i, limit in enumerate(newer)}
     gone = [limit for limit in take.limits if limit.name not in index]
     index |= {limit.name: len(newer) + i for i, limit in enumerate(gone)}
@@ -172,6 +182,8 @@ def merge(take: Take, item: Item, now_ms: int) -> Take:
     server with that clock may be alive, and its limits may be the newer ones. If this take dropped
     a limit, that server would add the limit again, and an added limit starts full: so it stays.
     """
+    if is_renamed(item, take.limits):
+        return replace(take, policy_ms=now_ms)
     known = {limit.name for limit in take.limits}
     others = [bucket.limit for bucket in item.buckets if bucket.limit.name not in known]
     return replace(take, limits=(*take.limits, *others), policy_ms=now_ms)
@@ -192,21 +204,32 @@ def are_denied(drafts: Sequence["Draft"]) -> bool:
     return refused and not any(draft.quota_passed for draft in drafts)
 
 
+def _is_plain(item: Item, limits: tuple[Limit, ...]) -> bool:
+    """Tell whether an item has one bucket, with this limit, and nothing forgiven."""
+    buckets = item.buckets
+    return len(buckets) == 1 and buckets[0].limit == limits[0] and not buckets[0].forgiven
+
+
 def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     """What comes out below for the commonest take of all, in half of the time."""
-    amount, policy_ms = take.draws[0].amount, take.policy_ms
-    if item is not None and policy_ms < item.policy_ms <= now_ms + CLOCKS_AGREE_MS:
-        policy_ms = item.policy_ms
-    rf, (balance,), (consumed,) = settle(item, take.limits, now_ms)
+    amount, policy_ms, (limit,) = take.draws[0].amount, take.policy_ms, take.limits
+    rf, balance, consumed = now_ms, limit.burst, 0
+    if item is not None:
+        refilled_ms, (bucket,), read_ms = item
+        balance, consumed = bucket.balance(refilled_ms, now_ms), bucket.consumed
+        if refilled_ms > now_ms:
+            rf = settled_ms(refilled_ms, now_ms)
+        if policy_ms < read_ms <= now_ms + CLOCKS_AGREE_MS:
+            policy_ms = read_ms
     if balance < amount:
         synced = None
-        if item is not None and _must_settle(item, take, now_ms):
-            synced = Item(rf, (Bucket(take.limits[0], balance, consumed),), policy_ms)
+        if item is not None and is_far_ahead(item.refilled_ms, now_ms):
+            synced = Item(rf, (Bucket(limit, balance, consumed),), policy_ms)
         return Taken((Drawn(False, balance),), synced, rf)
     if amount == 0:
         return Taken((Drawn(True, balance),), None, rf)
     left = balance - amount
-    bucket = Bucket(take.limits[0], left, consumed + amount)
+    bucket = Bucket(limit, left, consumed + amount)
     return Taken((Drawn(True, left),), Item(rf, (bucket,), policy_ms), rf)
 
 
@@ -225,8 +248,8 @@ class Draft:
     """A take while it is being decided: what it would do to its item, if the call is admitted."""
 
     __slots__ = (
-        "_after", "_consumed", "_must_settle", "_policy_ms", "before", "denied", "fits",
-        "left", "modes", "quota_passed", "quota_refused", "refilled_ms", "take",
+        "_after", "_consumed", "_forgiven", "_must_settle", "_policy_ms", "before", "denied",
+        "fits", "left", "modes", "quota_passed", "quota_refused", "refilled_ms", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
@@ -236,6 +259,7 @@ class Draft:
         if item is not None and not is_read_ahead(item, now_ms):
             self._policy_ms = max(take.policy_ms, item.policy_ms)
         self.refilled_ms, self.before, self._consumed = settle(item, take.limits, now_ms)
+        self._forgiven = settle_forgiven(item, take.limits, now_ms)
         self.left = self.before.copy()
         """What is in each bucket if the call is admitted."""
         self.fits: list[bool] = []
@@ -360,7 +384,7 @@ class Draft:
     def _item(self, left: list[int]) -> Item:
         before = self.before
         buckets = [
-            Bucket(limit, left[i], self._consumed[i] + before[i] - left[i])
+            Bucket(limit, left[i], self._consumed[i] + before[i] - left[i], self._forgiven[i])
             for i, limit in enumerate(self.take.limits)
         ]
         return Item(self.refilled_ms, tuple(buckets), self._policy_ms)

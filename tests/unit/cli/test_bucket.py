@@ -83,7 +83,7 @@ def test_a_bucket_of_a_clock_that_was_ahead_is_full_later_and_reset_at_once(
 
 
 def test_the_limits_in_force_count(type_in: Type, now_ms: int) -> None:
-    """Not those that the last take had."""
+    """Not those that the last take had; what was used is used."""
     consume(30, now_ms)
     type_in("limits", "set", "rpm=50/hour", "new=5/s")
     assert (
@@ -91,7 +91,7 @@ def test_the_limits_in_force_count(type_in: Type, now_ms: int) -> None:
         == """\
 user-123 on gpt-4
   new  ████████████  5 of 5    5/second  full
-  rpm  ████████████  50 of 50  50/hour   full
+  rpm  ████░░░░░░░░  20 of 50  50/hour   full in 36m
 """
     )
 

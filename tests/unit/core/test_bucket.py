@@ -11,9 +11,11 @@ from penstock.core.bucket import (
     Item,
     credit,
     settle,
+    settle_forgiven,
     wait_ms,
 )
 from penstock.core.limits import MILLI, Limit, Unit
+from penstock.core.take import Draw, Key, Take, take_all
 
 from tests.unit.core.slow_bucket import SlowBucket
 from tests.unit.core.strategies import EPOCH_MS, amounts, limits, steps_ms
@@ -198,12 +200,84 @@ def test_a_bucket_that_never_refills_is_never_forgotten() -> None:
 def test_a_change_of_policy_applies_to_a_live_bucket(
     old: Limit, new: Limit, tokens: int, step: int
 ) -> None:
-    """Credit up to now is the old policy's, and never more than the new burst is left."""
+    """Credit up to now is the old policy's; then it moves by the change of the burst."""
     bucket = Bucket(old, min(tokens * MILLI, old.burst), 5)
     now = EPOCH_MS + step
     _, (balance,), (consumed,) = settle(Item(EPOCH_MS, (bucket,)), (new,), now)
-    assert balance == min(bucket.balance(EPOCH_MS, now), new.burst)
+    held = bucket.balance(EPOCH_MS, now)
+    moved = held + new.burst - old.burst
+    assert balance == max(moved, min(held, 0, new.burst) if new.burst < old.burst else moved)
+    assert balance <= new.burst
     assert consumed == 5
+
+
+@pytest.mark.parametrize(
+    ("used", "before", "after", "left"),
+    [
+        (3, 3, 10, 7),
+        (5, 10, 3, 0),
+        (1, 10, 3, 2),
+        (0, 10, 3, 3),
+        (0, 3, 10, 10),
+        (14, 10, 3, -4),
+        (14, 10, 13, -1),
+        (5, 10, 0, 0),
+    ],
+)
+def test_what_was_used_stays_used(used: int, before: int, after: int, left: int) -> None:
+    """Under a raise and under a cut, which takes nothing below zero."""
+    old, new = Limit.per(before, 86_400_000), Limit.per(after, 86_400_000)
+    item = Item(EPOCH_MS, (Bucket(old, (before - used) * MILLI, used * MILLI),))
+    assert settle(item, (new,), EPOCH_MS) == (EPOCH_MS, [left * MILLI], [used * MILLI])
+
+
+def test_a_cut_that_is_taken_back_gives_no_more_than_was_left() -> None:
+    """Of 10, 5 are used. Cut to 3, nothing is left; raised to 10 again, 5 are."""
+    ten, three = Limit.per(10, 86_400_000), Limit.per(3, 86_400_000)
+    item = Item(EPOCH_MS, (Bucket(ten, 5 * MILLI, 5 * MILLI),))
+    for limit, left in ((three, 0), (ten, 5), (three, 0), (ten, 5)):
+        _, (balance,), (consumed,) = settle(item, (limit,), EPOCH_MS)
+        (forgiven,) = settle_forgiven(item, (limit,), EPOCH_MS)
+        assert balance == left * MILLI
+        item = Item(EPOCH_MS, (Bucket(limit, balance, consumed, forgiven),))
+
+
+def test_what_was_forgiven_is_forgotten_as_time_refills_it() -> None:
+    """2 were forgiven; a day fills the 3, and two thirds of another day make up for the 2."""
+    ten, three = Limit.per(10, 86_400_000), Limit.per(3, 86_400_000)
+    start_ms = EPOCH_MS // 86_400_000 * 86_400_000
+    item = Item(start_ms, (Bucket(three, 0, 0, 2 * MILLI),))
+    for days, left in ((0, 5), (1, 8), (4 / 3, 9), (5 / 3, 10), (3, 10)):
+        _, (balance,), _ = settle(item, (ten,), start_ms + round(days * 86_400_000))
+        assert balance == left * MILLI
+    assert item.full_at_ms() == start_ms + 5 * 86_400_000 // 3
+    assert item.reset((), start_ms).buckets[0].forgiven == 0
+
+
+@given(
+    st.lists(limits(), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), amounts, steps_ms), max_size=30),
+    st.sampled_from(["", "a"]),
+)
+def test_limits_that_alternate_make_no_tokens(
+    policies: list[Limit], asked: list[tuple[int, int, int]], name: str
+) -> None:
+    """No more is admitted than the largest burst, and what the limits in force refill."""
+    key, now, item = Key("user=bob", "$domain:d"), EPOCH_MS, None
+    policies = [limit._replace(name=name) for limit in policies]
+    refilled = admitted = 0
+    for number, amount, step in asked:
+        limit = policies[number % len(policies)]
+        if item is not None:
+            refilled += credit(item.buckets[0].limit, now, now + step)
+        now += step
+        take = Take(key, (limit,), (Draw(0, amount),))
+        (taken,) = take_all({key: item}.get, [take], now)
+        item = taken.item or item
+        admitted += amount * taken.drawn[0].fits
+        # A bucket that was not written is settled by the limit that it has.
+        assert item is None or item.buckets[0].tokens <= item.buckets[0].limit.burst
+    assert admitted <= max(limit.burst for limit in policies) + refilled
 
 
 def test_a_new_limit_starts_full_and_a_removed_one_is_gone() -> None:
@@ -212,7 +286,19 @@ def test_a_new_limit_starts_full_and_a_removed_one_is_gone() -> None:
     item = Item(EPOCH_MS, (Bucket(gone, 1, 1), Bucket(kept, 2, 3)))
     assert settle(item, (new, kept), EPOCH_MS) == (EPOCH_MS, [5 * MILLI, 2], [0, 3])
     lone = Item(EPOCH_MS, (Bucket(gone, 1, 1),))
-    assert settle(lone, (new,), EPOCH_MS) == (EPOCH_MS, [5 * MILLI], [0])
+    other = Limit.per(6, 1_000, name="new")
+    assert settle(lone, (other,), EPOCH_MS) == (EPOCH_MS, [6 * MILLI], [0])
+
+
+def test_a_lone_limit_that_only_got_another_name_keeps_its_balance() -> None:
+    """Not if it was one of several, or is one of several now."""
+    old, new, third = (Limit.per(5, 1_000, name=name) for name in ("", "new", "third"))
+    lone = Item(EPOCH_MS, (Bucket(old, 1, 7, 2),))
+    assert settle(lone, (new,), EPOCH_MS) == (EPOCH_MS, [1], [7])
+    assert settle_forgiven(lone, (new,), EPOCH_MS) == [2]
+    assert settle(lone, (new, third), EPOCH_MS) == (EPOCH_MS, [5 * MILLI] * 2, [0, 0])
+    pair = Item(EPOCH_MS, (Bucket(old, 1, 7), Bucket(third, 1, 7)))
+    assert settle(pair, (new,), EPOCH_MS) == (EPOCH_MS, [5 * MILLI], [0])
 
 
 @pytest.mark.parametrize("ahead", [-5, 0, 5, 2 * CLOCKS_APART_MS])

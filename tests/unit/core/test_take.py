@@ -412,6 +412,24 @@ def test_the_same_limits_read_earlier_make_an_item_no_older(limits: tuple[Limit,
     assert taken.item.policy_ms == NEW
 
 
+@pytest.mark.parametrize("read_ms", [OLD, NEW, NEW + 1, EPOCH_MS + CLOCKS_AGREE_MS + 1])
+def test_a_lone_limit_under_another_name_is_the_same_limit(read_ms: int) -> None:
+    """Whoever read the newer name: the balance is one, and no limit starts full anew."""
+    item = Item(EPOCH_MS, (Bucket(RPM, 2 * MILLI, 3 * MILLI),), read_ms)
+    named = RPM._replace(name="requests")
+    asked = Take(KEY, (named,), (Draw(0, MILLI),), None, NEW)
+    is_newer = NEW < read_ms < EPOCH_MS
+    for left in (1, 0):
+        (taken,) = take_all({KEY: item}.get, [asked], EPOCH_MS)
+        assert taken.drawn == (Drawn(True, left * MILLI),)
+        assert taken.item is not None
+        item = taken.item
+        (bucket,) = item.buckets
+        assert bucket.limit.name == ("rpm" if is_newer else "requests")
+        assert bucket.consumed == (5 - left) * MILLI
+    assert not take_all({KEY: item}.get, [asked], EPOCH_MS)[0].drawn[0].fits
+
+
 AHEAD = EPOCH_MS + CLOCKS_AGREE_MS + 1
 """When the limits of an item were read, by a clock that was ahead."""
 
@@ -420,7 +438,7 @@ AHEAD = EPOCH_MS + CLOCKS_AGREE_MS + 1
 def test_limits_that_a_clock_ahead_read_hold_off_no_change(read_ms: int) -> None:
     """They seem newer than any that are read until then. Within some seconds they may be."""
     item = Item(EPOCH_MS, (Bucket(RPM, 5 * MILLI, 0),), read_ms)
-    raised = Limit.per(50, 1_000, name="rpm")
+    raised = Limit.per(5, 100, name="rpm")
     asked = Take(KEY, (raised,), (Draw(0, MILLI),), None, EPOCH_MS - 9)
     (taken,) = take_all({KEY: item}.get, [asked], EPOCH_MS)
     applies = read_ms == AHEAD

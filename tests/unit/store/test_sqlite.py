@@ -281,3 +281,13 @@ async def test_a_fault_of_our_own_ends_no_more_than_its_group(
     await asyncio.wait_for(store.take([take()], NOW), timeout=20)
     await store.close()
     assert consumed_in(tmp_path / "s.db") == 1
+
+
+async def test_what_a_cut_forgave_is_kept_in_the_file(tmp_path: Path) -> None:
+    """Of 10, 5 are used, then the limit is 3; after a restart, 10 give 5 again."""
+    for tokens, asked, fits in ((10, 5, True), (3, 1, False), (10, 6, False), (10, 5, True)):
+        store = SqliteStore(tmp_path / "forgiven.db")
+        limit = Limit.per(tokens, 86_400_000)
+        (taken,) = await store.take([take(asked, limit=limit)], NOW)
+        await store.close()
+        assert taken.drawn[0].fits is fits

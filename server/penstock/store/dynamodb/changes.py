@@ -2,7 +2,15 @@
 
 from collections.abc import Sequence
 
-from penstock.core.bucket import Bucket, Item, credit, is_far_ahead, settle
+from penstock.core.bucket import (
+    Bucket,
+    Item,
+    credit,
+    is_far_ahead,
+    is_renamed,
+    settle,
+    settle_forgiven,
+)
 from penstock.core.take import OWED, Draft, Key, Mode
 from penstock.store.dynamodb.images import Image
 from penstock.store.dynamodb.policy import Policy
@@ -200,35 +208,54 @@ def settle_write(
     consumed: Sequence[int] | None = None,
     bounds: tuple[Sequence[int], Sequence[int | None]] | None = None,
 ) -> Settle:
-    """Settle an item up to now, with what is moved beside. Without bounds it must be as seen."""
-    _, before, _ = settle(image.item, policy.limits, now_ms)
-    known = {bucket.limit.name: bucket for bucket in image.item.buckets}
-    moves, added = [], []
+    """Settle an item up to now, with what is moved beside. Without bounds it must be as seen.
+
+    A change of the burst moves a balance by as much as long as a cut leaves it above zero, and
+    nothing is forgiven: then any balance up to the seen one will do. Else it must be as seen.
+    """
+    item = image.item
+    _, before, _ = settle(item, policy.limits, now_ms)
+    forgiven = settle_forgiven(item, policy.limits, now_ms)
+    if path is Path.RESET:
+        forgiven = [0] * len(forgiven)
+    known = {bucket.limit.name: bucket for bucket in item.buckets}
+    moves, added, changed = [], [], []
+    renamed = item.buckets[0] if is_renamed(item, policy.limits) else None
+    if renamed is not None:
+        held = renamed.tokens
+        moves.append(Move(renamed.limit.name, 0, 0, held, held))
     for i, limit in enumerate(policy.limits):
         used = -moved[i] if consumed is None else consumed[i]
         bucket = known.get(limit.name)
         if bucket is None:
-            added.append(Bucket(limit, before[i] + moved[i], used))
+            used += 0 if renamed is None else renamed.consumed
+            added.append(Bucket(limit, before[i] + moved[i], used, forgiven[i]))
             continue
-        gained = before[i] - bucket.tokens
-        if bounds is None:
+        if forgiven[i] != bucket.forgiven:
+            changed.append((limit.name, forgiven[i]))
+        tokens, old = bucket.tokens, bucket.balance(item.refilled_ms, now_ms)
+        credited = credit(bucket.limit, item.refilled_ms, now_ms)
+        gained, raised = before[i] - tokens, limit.burst - bucket.limit.burst
+        if bounds is None or bucket.forgiven or forgiven[i]:
             # A caller that was decided without fresh credit may give back more than there is room.
             left = min(before[i] + moved[i], limit.burst)
-            seen = bucket.tokens
-            move = Move(limit.name, left - seen, used, seen, seen)
-        elif (credited := credit(bucket.limit, image.item.refilled_ms, now_ms)) > gained:
+            move = Move(limit.name, left - tokens, used, tokens, tokens)
+        elif credited > old - tokens:
             # Credit is cut off at a burst: less of it, if somebody has consumed since. The bucket
             # is full all the same, as long as the whole credit can fill it.
-            move = Move(limit.name, 0, used, before[i] - credited, sets_to=before[i] + moved[i])
+            move = Move(limit.name, 0, used, old - credited, sets_to=before[i] + moved[i])
         else:
             # At most what was seen, or the credit would lift it above the burst.
             floor, top = bounds[0][i], bounds[1][i]
+            if raised < 0:
+                floor = max(floor, 0)
             move = Move(
                 limit.name,
                 gained + moved[i],
                 used,
                 floor - gained if floor > -limit.burst else None,
-                bucket.tokens if top is None else min(bucket.tokens, top - gained),
+                tokens if top is None else min(tokens, top - gained),
             )
         moves.append(move)
-    return Settle(path, key, policy, image, tuple(moves), tuple(added), now_ms)
+    write = Settle(path, key, policy, image, tuple(moves), tuple(added), now_ms)
+    return write._replace(forgiven=tuple(changed))

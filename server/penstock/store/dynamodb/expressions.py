@@ -10,6 +10,7 @@ from penstock.store.dynamodb.images import (
     CONSUMED,
     EXPIRES,
     FIELDS,
+    FORGIVEN,
     PARAMETERS,
     PARENT,
     POLICY,
@@ -116,6 +117,11 @@ def _settle(expression: _Expression, write: Settle) -> None:
     elif write.seen.expires_s is not None:
         expression.remove(EXPIRES)
     _move(expression, write.moves)
+    for name, forgiven in write.forgiven:
+        if forgiven:
+            expression.set(attribute(name, FORGIVEN), number(forgiven))
+        else:
+            expression.remove(attribute(name, FORGIVEN))
     if write.seen.policy != write.policy.fingerprint:
         _bring_to_policy(expression, write)
 
@@ -139,7 +145,7 @@ def _bring_to_policy(expression: _Expression, write: Settle) -> None:
         for field, value in bucket_fields(bucket):
             expression.set(attribute(name, field), number(value))
     for name in write.removed:
-        for field in FIELDS:
+        for field in (*FIELDS, FORGIVEN):
             expression.remove(attribute(name, field))
 
 

@@ -1,4 +1,4 @@
-"""A composite item as DynamoDB holds it: flat attributes, six for each limit."""
+"""A composite item as DynamoDB holds it: flat attributes, six or seven for each limit."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +25,8 @@ TOKENS, CONSUMED = "tk", "tc"
 PARAMETERS: Final = ("cp", "bx", "ra", "rp")
 """Of a limit, in the order that `Limit` has them."""
 FIELDS: Final = (TOKENS, CONSUMED, *PARAMETERS)
+FORGIVEN: Final = "fg"
+"""There only if it is not 0."""
 
 
 class Image(NamedTuple):
@@ -68,7 +70,9 @@ def parse_image(attributes: Attributes) -> Image:
         tokens, consumed, *parameters = [
             int(attributes[attribute(name, field)]["N"]) for field in FIELDS
         ]
-        buckets.append(Bucket(_limit(name, *parameters), tokens, consumed))
+        forgiven = attributes.get(attribute(name, FORGIVEN))
+        kept = 0 if forgiven is None else int(forgiven["N"])
+        buckets.append(Bucket(_limit(name, *parameters), tokens, consumed, kept))
     expires, parent = attributes.get(EXPIRES), attributes.get(PARENT)
     return Image(
         Item(int(attributes[REFILLED]["N"]), tuple(buckets), int(attributes[POLICY_READ]["N"])),
@@ -102,7 +106,8 @@ def write_record(key: Key, image: Image) -> dict[str, Any]:
 
 def bucket_fields(bucket: Bucket) -> list[tuple[str, int]]:
     values = (bucket.tokens, bucket.consumed, *bucket.limit[1:])
-    return list(zip(FIELDS, values, strict=True))
+    fields = list(zip(FIELDS, values, strict=True))
+    return [*fields, (FORGIVEN, bucket.forgiven)] if bucket.forgiven else fields
 
 
 # Many items have the same limits: each is made once.

@@ -9,7 +9,7 @@ Nothing here awaits. `expressions.py` says the same to DynamoDB, and a test hold
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.core.bucket import Bucket, Item, settled_ms
+from penstock.core.bucket import Bucket, Item, is_renamed, settled_ms
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.store.dynamodb.images import Image
@@ -92,6 +92,8 @@ class Settle(NamedTuple):
     """Buckets of limits that the item does not have yet."""
     now_ms: int
     policy_ms: int = 0
+    forgiven: tuple[tuple[str, int], ...] = ()
+    """What is forgiven of limits that the item has, where that changes."""
 
     @property
     def is_exact(self) -> bool:
@@ -142,21 +144,30 @@ class Settle(NamedTuple):
         refilled_ms, seen, _ = self.seen.item
         limits = tuple(bucket.limit for bucket in seen)
         buckets = _under(limits, _moved(after.item, self.moves, back=True))
+        if is_renamed(self.seen.item, self.policy.limits):
+            buckets = list(seen)  # it was as seen, or the write would not hold
+        forgiven = {bucket.limit.name: bucket.forgiven for bucket in seen}
         # Of those that were full it is not known how full: any balance that fills up will do.
         full = {move.limit for move in self.moves if move.sets_to is not None}
         tokens = {bucket.limit.name: bucket.tokens for bucket in seen}
         return Item(
             refilled_ms,
             tuple(
-                bucket._replace(tokens=tokens[name])
-                if (name := bucket.limit.name) in full
-                else bucket
+                bucket._replace(
+                    tokens=tokens[name] if name in full else bucket.tokens,
+                    forgiven=forgiven[name],
+                )
                 for bucket in buckets
+                for name in [bucket.limit.name]
             ),
         )
 
     def _settled(self, item: Item) -> Item:
-        kept = _under(self.policy.limits, _moved(item, self.moves))
+        forgiven = dict(self.forgiven)
+        kept = [
+            bucket._replace(forgiven=forgiven.get(bucket.limit.name, bucket.forgiven))
+            for bucket in _under(self.policy.limits, _moved(item, self.moves))
+        ]
         buckets = sorted([*kept, *self.added], key=lambda bucket: bucket.limit.name)
         return item._replace(refilled_ms=self.refilled_ms, buckets=tuple(buckets))
 
@@ -202,7 +213,8 @@ def _moved(item: Item, moves: tuple[Move, ...], *, back: bool = False) -> list[B
             tokens = bucket.tokens + sign * move.tokens
             if move.sets_to is not None:
                 tokens = move.sets_to
-            bucket = Bucket(bucket.limit, tokens, bucket.consumed + sign * move.consumed)
+            consumed = bucket.consumed + sign * move.consumed
+            bucket = bucket._replace(tokens=tokens, consumed=consumed)
         buckets.append(bucket)
     return buckets
 
@@ -211,7 +223,7 @@ def _under(limits: tuple[Limit, ...], buckets: list[Bucket]) -> list[Bucket]:
     """Buckets under other parameters; those without any are left out."""
     by_name = {limit.name: limit for limit in limits}
     return [
-        Bucket(by_name[limit.name], tokens, consumed)
-        for limit, tokens, consumed in buckets
-        if limit.name in by_name
+        bucket._replace(limit=by_name[bucket.limit.name])
+        for bucket in buckets
+        if bucket.limit.name in by_name
     ]

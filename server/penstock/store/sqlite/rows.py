@@ -124,9 +124,10 @@ class ItemRows:
 def _dump(item: Item) -> str:
     """JSON, put together from parts: most of it is the policy, which many items share."""
     buckets = []
-    for limit, tokens, consumed in item.buckets:
+    for limit, tokens, consumed, forgiven in item.buckets:
         name, policy = _policy(limit)
-        buckets.append(f"{name}:[{tokens},{consumed},{policy}]")
+        more = f",{forgiven}" if forgiven else ""
+        buckets.append(f"{name}:[{tokens},{consumed},{policy}{more}]")
     return "{" + ",".join(buckets) + "}"
 
 
@@ -139,8 +140,8 @@ def _policy(limit: Limit) -> tuple[str, str]:
 def _load(buckets: Mapping[str, list[int]]) -> tuple[Bucket, ...]:
     return tuple(
         [
-            Bucket(_limit(name, *policy), tokens, consumed)
-            for name, (tokens, consumed, *policy) in buckets.items()
+            Bucket(_limit(name, cp, bx, ra, rp), tokens, consumed, *forgiven)
+            for name, (tokens, consumed, cp, bx, ra, rp, *forgiven) in buckets.items()
         ]
     )
 

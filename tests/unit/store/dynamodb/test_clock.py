@@ -70,7 +70,7 @@ async def test_a_process_behind_that_changes_the_policy_does_not_move_time_back(
     """Its settled write leaves `rf` where it is: that time is not credited again."""
     bob, behind, twenty = scene.key("bob"), process(scene.connected), Limit.per(20, MINUTE)
     await fits(scene.store, take(bob, 8, limit=TEN))
-    assert await fits(behind, take(bob, 2, limit=twenty), now_ms=NOW - SKEW) == [True]
+    assert await fits(behind, take(bob, 12, limit=twenty), now_ms=NOW - SKEW) == [True]
     assert behind.metrics.store_writes.of(Path.NORMAL.value, "landed").value == 1
     assert await refilled(scene, bob) == NOW
     assert await fits(scene.store, take(bob, limit=twenty), now_ms=NOW + 2_999) == [False]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -255,19 +256,19 @@ async def test_a_cut_limit_holds_for_a_process_that_does_not_know_of_it_yet(scen
     """Its write under the old burst does not slip past the new one."""
     bob, hundred = scene.key("bob"), Limit.per(100, MINUTE)
     await fits(scene.store, take(bob, limit=hundred))
-    await fits(scene.other, take(bob, limit=TEN))
-    assert await fits(scene.store, take(bob, 10, limit=hundred)) == [False]
-    assert await fits(scene.store, take(bob, 9, limit=hundred)) == [True]
-    assert await buckets(scene.store, bob) == [(0, 11)]
+    await fits(scene.other, replace(take(bob, limit=TEN), policy_ms=NOW))
+    assert await fits(scene.store, take(bob, 9, limit=hundred)) == [False]
+    assert await fits(scene.store, take(bob, 8, limit=hundred)) == [True]
+    assert await buckets(scene.store, bob) == [(0, 10)]
 
 
 @pytest.mark.parametrize("idle_ms", [0, MINUTE], ids=["busy", "idle"])
 async def test_a_raised_burst_applies_to_a_live_bucket(scene: Scene, idle_ms: int) -> None:
-    """What it holds it keeps, up to the old burst, and from then on it fills up to the new one."""
+    """What was used stays used, and from then on the bucket fills up to the new burst."""
     bob, twenty = scene.key("bob"), Limit.per(20, MINUTE)
     await fits(scene.store, take(bob, limit=TEN))
     assert await fits(scene.store, take(bob, limit=twenty), now_ms=NOW + idle_ms) == [True]
-    held = 9 if idle_ms else 8
+    held = 19 if idle_ms else 18
     assert await buckets(scene.store, bob) == [(held, 2)]
     full_ms, all_of_it = NOW + idle_ms + (20 - held) * 3 * SECOND, take(bob, 20, limit=twenty)
     assert await fits(scene.other, all_of_it, now_ms=full_ms - 1) == [False]

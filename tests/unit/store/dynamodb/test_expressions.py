@@ -41,7 +41,10 @@ amounts = st.integers(-40 * MILLI, 40 * MILLI)
 @st.composite
 def creates(draw: st.DrawFn, key: Key) -> Create:
     policy = draw(policies)
-    buckets = [Bucket(limit, draw(amounts), draw(amounts)) for limit in policy.limits]
+    forgiven = st.sampled_from([0, 0, 5 * MILLI])
+    buckets = [
+        Bucket(limit, draw(amounts), draw(amounts), draw(forgiven)) for limit in policy.limits
+    ]
     now_ms = draw(moments)
     return Create(Path.CREATE, key, policy, Item(now_ms, tuple(buckets)), now_ms)
 
@@ -61,6 +64,8 @@ def consumes(draw: st.DrawFn, key: Key, image: Image) -> Consume:
 def settles(draw: st.DrawFn, key: Key, image: Image, seen: Image) -> Settle:
     """From what was seen, which may not be what is there."""
     policy = draw(policies)
+    if len(image.item.buckets) == 1 and draw(st.booleans()):
+        policy = make_policy((image.item.buckets[0].limit._replace(name="another"),))
     moved = [draw(amounts) for _ in policy.limits]
     loose = [-limit.burst for limit in policy.limits], [None] * len(policy.limits)
     bounds = draw(st.sampled_from([None, loose]))

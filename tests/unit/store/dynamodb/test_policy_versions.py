@@ -40,12 +40,12 @@ async def test_an_old_policy_is_not_written_back(scene: Scene) -> None:
     await scene.store.take([take(key, OLD, HUNDRED)], NOW)
     await scene.other.take([take(key, NEW, FIVE)], NOW)
     (taken,) = await scene.store.take([take(key, OLD, HUNDRED, tokens=5)], NOW)
-    assert taken.drawn == (Drawn(False, 4 * MILLI),)
+    assert taken.drawn == (Drawn(False, 3 * MILLI),)
     (taken,) = await scene.store.take([take(key, OLD, HUNDRED)], NOW)
-    assert taken.drawn == (Drawn(True, 3 * MILLI),)
+    assert taken.drawn == (Drawn(True, 2 * MILLI),)
     item = await scene.store.read(key)
     assert item is not None
-    assert item.buckets == (Bucket(FIVE, 3 * MILLI, 3 * MILLI),)
+    assert item.buckets == (Bucket(FIVE, 2 * MILLI, 3 * MILLI),)
 
 
 async def test_servers_that_differ_do_not_take_turns(scene: Scene) -> None:
