@@ -161,13 +161,13 @@ def _left(kind: Kind, balance: int, amount: int, burst: int) -> int:
     if kind == "refund":
         return min(balance + amount, burst)
     if kind == "charge":
-        return max(balance - amount, min(balance, -burst))
+        return max(balance - amount, min(balance, -(burst or MILLI)))
     return balance - amount
 
 
 def _wait_ms(limit: Limit, balance: int, amount: int, now_ms: int) -> int:
     """Found by halving, not by the formula; a period for what never fits."""
-    if amount > limit.burst or not limit.refill:
+    if amount > limit.burst or (limit.burst and not limit.refill):
         return limit.period_ms
     low, high = 0, 1 << 40
     while low < high:

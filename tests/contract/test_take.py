@@ -344,3 +344,20 @@ async def test_limits_that_alternate_on_one_item_make_no_tokens(store: BucketSto
         admitted += (await fits(store, take(1, limit=limits[turn % 3])))[0]
     assert admitted == 10
     assert await fits(store, take(1, limit=limits[0])) == [False]
+
+
+async def test_a_limit_of_zero_that_is_charged_refuses_checks_for_a_period(
+    store: BucketStore,
+) -> None:
+    """However long ago it was charged before, and whatever is charged."""
+    zero = Limit.per(0, 60_000)
+    check = take(0, limit=zero)
+    for number, amount in enumerate((1, 7, 1)):
+        start = NOW + number * 150_000
+        assert await fits(store, check, now_ms=start) == [True]
+        assert await fits(store, take(1, limit=zero), now_ms=start) == [False]
+        assert await fits(store, take(amount, limit=zero, mode=Mode.CHARGE), now_ms=start) == [
+            False
+        ]
+        for later, passes in ((0, False), (59_999, False), (60_000, True)):
+            assert await fits(store, check, now_ms=start + later) == [passes]

@@ -22,7 +22,7 @@ dataclass.
 
 from typing import Final, NamedTuple
 
-from penstock.core.limits import Limit
+from penstock.core.limits import MILLI, Limit
 
 NEVER: Final = 2**63 - 1
 """A moment that does not come. It fits the signed 64 bits that stores keep."""
@@ -40,8 +40,22 @@ def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
     """What the limit refills between two moments; nothing if the clock went backwards."""
     if now_ms <= refilled_ms:
         return 0
-    refill, period_ms = limit.refill, limit.period_ms
+    refill, period_ms = limit.refill or repaid(limit), limit.period_ms
     return now_ms * refill // period_ms - refilled_ms * refill // period_ms
+
+
+def repaid(limit: Limit) -> int:
+    """What is repaid each period of the debt of a limit that refills nothing.
+
+    A limit of 0 has no burst to refill. A charge puts it one token in debt, and one period repays
+    that: so long it refuses checks. A burst that never refills never repays anything, either.
+    """
+    return 0 if limit.burst else MILLI
+
+
+def most_debt(limit: Limit) -> int:
+    """How deep charges go: one burst, or the one token of debt of a limit of 0."""
+    return limit.burst or MILLI
 
 
 def wait_ms(
@@ -54,7 +68,7 @@ def wait_ms(
     missing = amount - balance
     if missing <= 0:
         return 0
-    refill, period_ms = limit.refill, limit.period_ms
+    refill, period_ms = limit.refill or repaid(limit), limit.period_ms
     if amount > limit.burst or refill == 0:
         return None
     start_ms = refilled_ms if refilled_ms > now_ms else now_ms

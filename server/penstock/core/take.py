@@ -19,6 +19,7 @@ from penstock.core.bucket import (
     Item,
     is_far_ahead,
     is_renamed,
+    most_debt,
     settle,
     settle_forgiven,
     settled_ms,
@@ -323,12 +324,14 @@ class Draft:
     def _add_owed(self, left: list[int], fits: list[bool], after: list[int]) -> None:
         """Charge and refund, on these balances; note for each whether it fit, and what it left."""
         for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
-            balance, burst = left[draw.limit], self.take.limits[draw.limit].burst
+            balance = left[draw.limit]
             if mode is CHARGE:
                 fits[number] = balance >= draw.amount
-                left[draw.limit] = max(balance - draw.amount, min(balance, -burst))
+                deepest = -most_debt(self.take.limits[draw.limit])
+                left[draw.limit] = max(balance - draw.amount, min(balance, deepest))
             elif mode is REFUND:
                 fits[number] = True
+                burst = self.take.limits[draw.limit].burst
                 left[draw.limit] = min(balance + draw.amount, burst)
             else:
                 continue

@@ -10,6 +10,7 @@ from penstock.core.bucket import (
     Bucket,
     Item,
     credit,
+    most_debt,
     settle,
     settle_forgiven,
     wait_ms,
@@ -315,3 +316,25 @@ def test_a_period_as_long_as_a_unit_is_that_unit(unit: Unit, period_ms: int) -> 
     assert Limit.per(1, period_ms).unit is unit
     assert Limit.per(1, period_ms + 1).unit is Unit.UNKNOWN
     assert Limit.per(3, period_ms, burst=9).requests_per_unit == 3
+
+
+@given(st.sampled_from([1, 7, 1_000, 7_001, 60_000]), st.integers(0, 10**13))
+def test_a_period_repays_the_debt_of_a_limit_of_zero(period_ms: int, start: int) -> None:
+    """To a thousandth of the period, and then there is still nothing to take."""
+    zero = Limit.per(0, period_ms)
+    bucket = Bucket(zero, -most_debt(zero), 0)
+    assert bucket.balance(start, start + period_ms) == 0
+    assert bucket.balance(start, start + 9 * period_ms) == 0
+    shortest = period_ms - period_ms // 1_000 - 1
+    assert bucket.balance(start, start + shortest) < 0
+    wait = wait_ms(zero, bucket.tokens, 0, start, start)
+    assert wait is not None
+    assert shortest < wait <= period_ms
+    assert wait_ms(zero, 0, 1, start, start) is None
+
+
+def test_a_burst_that_never_refills_repays_nothing() -> None:
+    """No file can say so, but an override and a store can."""
+    never = Limit.per(0, 1_000, burst=5)
+    assert credit(never, EPOCH_MS, EPOCH_MS + 10**9) == 0
+    assert wait_ms(never, -1, 0, EPOCH_MS) is None

@@ -405,6 +405,22 @@ def test_a_limit_of_zero_is_always_over_and_a_check_passes() -> None:
     assert not world.ask(on("zero", 0)).over
 
 
+def test_a_limit_of_zero_refuses_checks_for_a_period_once_it_is_charged() -> None:
+    """Counted from the last charge. So the first call of a budget of 0 passes, and no second."""
+    world = World(own=Mode.CHARGE)
+    assert not world.ask(on("zero", 0)).over
+    assert world.ask(on("zero", 40)).over
+    world.now_ms += 20_000
+    status = world.ask(on("zero", 0)).statuses[0]
+    assert (status.over, status.remaining, status.reset_s) == (True, 0, 40)
+    assert world.ask(on("zero", 1)).over
+    world.now_ms += 59_999
+    assert world.ask(on("zero", 0)).over
+    world.now_ms += 1
+    assert not world.ask(on("zero", 0)).over
+    assert world.ask("zero").over
+
+
 def test_waits_are_rounded_up_to_a_second() -> None:
     """A client that comes back when told is let in."""
     world = World()

@@ -8,6 +8,7 @@ from penstock.core.bucket import (
     credit,
     is_far_ahead,
     is_renamed,
+    most_debt,
     settle,
     settle_forgiven,
 )
@@ -38,7 +39,7 @@ class Change:
         self._moved = [0] * len(limits)
         # However deep in debt a limit is that nobody draws from: more than one burst of it would
         # outlive the time that a consume-only write gives the item.
-        self._floors = [-limit.burst for limit in limits]
+        self._floors = [-most_debt(limit) for limit in limits]
         self._ceilings: list[int | None] = [None] * len(limits)
         # A charge is written whether it fits or not. These bounds hold only its verdict.
         self._fit_floors: list[int | None] = [None] * len(limits)
@@ -54,15 +55,15 @@ class Change:
                 self._draws_now = True
                 self._lower(draw.limit, draw.amount, keep=0)
         for draw, mode in draws:
-            burst = take.limits[draw.limit].burst
+            limit = take.limits[draw.limit]
             if mode is Mode.CHARGE:
                 self._bound_verdict(draw.limit, draw.amount)
-                self._lower(draw.limit, draw.amount, keep=-burst)
+                self._lower(draw.limit, draw.amount, keep=-most_debt(limit))
                 if draw.mode is Mode.TAKE_OR_CHARGE:
                     # With more in the bucket it would be a take, which others could refuse.
                     self.is_exact = True
             elif mode is Mode.REFUND:
-                self._raise(draw.limit, draw.amount, most=burst)
+                self._raise(draw.limit, draw.amount, most=limit.burst)
         # What it comes to, also where an amount was cut.
         self._moved = [left - start for left, start in zip(draft.left, self._before, strict=True)]
 
@@ -147,7 +148,7 @@ class Change:
             i = self._index.get(limit.name)
             if i is None:
                 moved.append(0)
-                floors.append(-limit.burst)
+                floors.append(-most_debt(limit))
                 ceilings.append(None)
                 continue
             floor, ceiling = self._floors[i], self._ceilings[i]
@@ -253,7 +254,7 @@ def settle_write(
                 limit.name,
                 gained + moved[i],
                 used,
-                floor - gained if floor > -limit.burst else None,
+                floor - gained if floor > -most_debt(limit) else None,
                 tokens if top is None else min(tokens, top - gained),
             )
         moves.append(move)

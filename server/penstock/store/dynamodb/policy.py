@@ -5,7 +5,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
-from penstock.core.bucket import CLOCKS_APART_MS, NEVER
+from penstock.core.bucket import CLOCKS_APART_MS, NEVER, most_debt, repaid
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take
 
@@ -48,9 +48,7 @@ def make_policy(
     # Without the parent: it depends on what a request asks for, and which levels have it.
     text = repr((sorted(map(tuple, limits)), lasts))
     filling = [_fill_ms(limit) for limit in limits]
-    refilled = [
-        fill for limit, fill in zip(limits, filling, strict=True) if limit.refill and limit.burst
-    ]
+    refilled = [fill for fill in filling if fill < NEVER]
     longest = max(filling, default=0)
     return Policy(
         limits,
@@ -62,7 +60,9 @@ def make_policy(
 
 
 def _fill_ms(limit: Limit) -> int:
-    """How long the limit takes to fill its bucket from zero."""
-    if limit.burst == 0:
-        return 0
-    return -(-limit.burst * limit.period_ms // limit.refill) if limit.refill else NEVER
+    """How long the limit takes to fill its bucket from zero, or to repay the debt of a limit of 0.
+
+    A consume-only write must not lose that debt to the credit of an `rf` that is long past.
+    """
+    refill = limit.refill or repaid(limit)
+    return -(-most_debt(limit) * limit.period_ms // refill) if refill else NEVER
