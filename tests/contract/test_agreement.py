@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import settle, settle_forgiven
-from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Denies, Draw, Key, Mode, Take
+from penstock.core.limits import MILLI, NO_BOUND, Limit
+from penstock.core.take import Denies, Draw, Key, Mode, Take, Taken
 from penstock.store.dynamodb import policy as policies_of_items
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
@@ -50,6 +50,7 @@ def takes(draw: st.DrawFn, policy_of: Mapping[Key, tuple[Limit, ...]], items: in
                     st.sampled_from(Mode),
                     st.sampled_from(Denies),
                     st.integers(0, 2),
+                    st.sampled_from([None, 3 * MILLI, 50 * MILLI, NO_BOUND]),
                 ),
                 min_size=1,
                 max_size=4,
@@ -78,11 +79,14 @@ async def agree(one: BucketStore, other: BucketStore, script: Script) -> None:
             assert await one.reset(action, now) >= await other.reset(action, now)
         else:
             policy_of |= {take.key: take.limits for take in action}
-            mine = [(taken.drawn, taken.refilled_ms) for taken in await one.take(action, now)]
-            others = await other.take(action, now)
-            assert mine == [(taken.drawn, taken.refilled_ms) for taken in others]
+            mine, others = await one.take(action, now), await other.take(action, now)
+            assert list(map(_told, mine)) == list(map(_told, others))
     for key, policy in policy_of.items():
         assert await holding(one, key, policy, now) == await holding(other, key, policy, now)
+
+
+def _told(taken: Taken) -> tuple[object, ...]:
+    return taken.drawn, taken.refilled_ms, taken.dropped
 
 
 def _renamed(action: list[Take] | Key, number: int) -> list[Take] | Key:

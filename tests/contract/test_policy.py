@@ -21,6 +21,7 @@ T = TypeVar("T")
 NOW = 1_794_792_780_000
 ANN = Change("ann", NOW)
 RPM, TPM = Limit.per(60, 60_000, name="rpm"), Limit.per(1_000, 60_000, name="tpm", burst=5_000)
+TPM = TPM._replace(max_debt=7 * MILLI)
 BOTH = StoredLimits((RPM, TPM), 0)
 FOUR = (Scope("bob", "gpt-4"), Scope("bob"), Scope(None, "gpt-4"), SYSTEM)
 ODD_NAMES = (
@@ -409,7 +410,7 @@ async def test_every_change_of_limits_is_on_record(
     await policy_store.delete_limits(scope, Change("zoe", NOW + 2))
     rpm = {"rpm": {"capacity": 60_000, "burst": 60_000, "refill": 60_000, "period_ms": 60_000}}
     tpm = {"capacity": 1_000_000, "burst": 5_000_000, "refill": 1_000_000, "period_ms": 60_000}
-    both = {**rpm, "tpm": tpm}
+    both = {**rpm, "tpm": {**tpm, "max_debt": 7_000}}
     found = await events(policy_store, subject)
     assert found == [
         AuditEvent(subject, "limits.delete", NOW + 2, "zoe", scope, both, None),

@@ -123,15 +123,16 @@ class Model:
         after: dict[Key, Item] = {}
         synced: dict[Key, Item] = {}  # where a refusal finds limits that have changed
         seen: list[tuple[Limit, int, int, bool]] = []  # the limit, before, after, did it fit
-        for key, limits in self.levels(entity, resource):
+        for key, set_limits in self.levels(entity, resource):
+            limits = tuple(limit.bare for limit in set_limits)
             rf, balances, consumed = settle(self.items.get(key), limits, now_ms)
             forgiven = settle_forgiven(self.items.get(key), limits, now_ms)
             left, refuses = balances.copy(), False
-            for i, limit in enumerate(limits):
+            for i, limit in enumerate(set_limits):
                 if name in (None, limit.name):
                     fits = kind == "refund" or balances[i] >= amount
-                    left[i] = _left(kind, balances[i], amount, limit.burst)
-                    shown = limit._replace(name=f"{key.entity}/{key.resource}/{limit.name}")
+                    left[i] = _left(kind, balances[i], amount, limit)
+                    shown = limit.bare._replace(name=f"{key.entity}/{key.resource}/{limit.name}")
                     seen.append((shown, balances[i], left[i], fits))
                     refuses = refuses or not fits
             old = self.items.get(key)
@@ -157,11 +158,13 @@ class Model:
         return Verdict(False, limit, max(0, left_of_it // MILLI))
 
 
-def _left(kind: Kind, balance: int, amount: int, burst: int) -> int:
+def _left(kind: Kind, balance: int, amount: int, limit: Limit) -> int:
     if kind == "refund":
-        return min(balance + amount, burst)
-    if kind == "charge":
-        return max(balance - amount, min(balance, -(burst or MILLI)))
+        return min(balance + amount, limit.burst)
+    if kind == "charge" and limit.burst == 0:
+        return max(balance - amount, min(balance, -MILLI))
+    if kind == "charge" and limit.max_debt is not None:
+        return max(balance - amount, min(balance, -limit.max_debt))
     return balance - amount
 
 
@@ -268,7 +271,8 @@ class Player:
     async def _compare_what_is_left(self) -> None:
         for entity in map(self._entity, ENTITIES):
             for resource in map(self._resource, RESOURCES):
-                limits, key = self._model.in_force(entity, resource), Key(entity, resource)
+                key, in_force = Key(entity, resource), self._model.in_force(entity, resource)
+                limits = tuple(limit.bare for limit in in_force)
                 expected = settle(self._model.items.get(key), limits, self._now_ms)
                 assert settle(await self._store.read(key), limits, self._now_ms) == expected
 
@@ -284,11 +288,15 @@ class Player:
 
 limit_sets = st.lists(
     st.builds(
-        Limit.per,
-        st.integers(0, 12),
-        st.sampled_from([1_000, 7_001, 60_000]),
-        name=st.sampled_from(NAMES),
-        burst=st.none() | st.integers(0, 15),
+        lambda limit, max_debt: limit._replace(max_debt=max_debt),
+        st.builds(
+            Limit.per,
+            st.integers(0, 12),
+            st.sampled_from([1_000, 7_001, 60_000]),
+            name=st.sampled_from(NAMES),
+            burst=st.none() | st.integers(0, 15),
+        ),
+        st.sampled_from([None, 2 * MILLI, 40 * MILLI]),
     ),
     max_size=3,
     unique_by=lambda limit: limit.name,

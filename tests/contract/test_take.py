@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from penstock.core.bucket import IDLE_MS, Bucket, Item, credit
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, NO_BOUND, Limit
 from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take
 from penstock.store.port import BucketStore
 
@@ -361,3 +361,49 @@ async def test_a_limit_of_zero_that_is_charged_refuses_checks_for_a_period(
         ]
         for later, passes in ((0, False), (59_999, False), (60_000, True)):
             assert await fits(store, check, now_ms=start + later) == [passes]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_charge_goes_as_deep_as_it_may(store: BucketStore, is_known: bool) -> None:
+    """What it could not put on record is told: by a charge that was cut, and by the next one."""
+    if is_known:
+        await store.take([take(0, mode=Mode.CHARGE), take(5, EVE)], NOW)
+    for max_debt, key, left, dropped in (
+        (None, BOB, -5, [10, 20]),
+        (12, EVE, -12, [3, 20]),
+        (NO_BOUND // MILLI, Key("user=ann", "$domain:d"), -35, [0, 0]),
+    ):
+        bound = None if max_debt is None else max_debt * MILLI
+        draw = Draw(0, 20 * MILLI, Mode.CHARGE, max_debt=bound)
+        had = 0 if is_known and key == EVE else 5
+        told = [(await store.take([Take(key, (FIVE,), (draw,))], NOW))[0] for _ in range(2)]
+        assert [taken.dropped // MILLI for taken in told] == [dropped[0] + 5 - had, dropped[1]]
+        assert [taken.drawn[0].fits for taken in told] == [False, False]
+        assert await tokens(store, key) == left
+
+
+async def test_a_debt_without_bound_is_kept_to_the_last_token(store: BucketStore) -> None:
+    """The largest reports that the wire can carry, on one bucket and on one beside it."""
+    slow = (FIVE, Limit.per(1, 86_400_000, name="slow"))
+    most = 2**64 - 1
+    draws = tuple(Draw(i, most * MILLI, Mode.CHARGE, max_debt=NO_BOUND) for i in range(2))
+    for turn in range(1, 4):
+        (taken,) = await store.take([Take(BOB, slow, draws)], NOW + turn)
+        assert taken.dropped == 0
+        item = await store.read(BOB)
+        assert item is not None
+        assert {b.limit.name: b.consumed for b in item.buckets} == {
+            "": turn * most * MILLI,
+            "slow": turn * most * MILLI,
+        }
+    far_ms = NOW + 365 * 86_400_000
+    (check,) = await store.take([Take(BOB, slow, (Draw(1, 0),))], far_ms)
+    assert check.drawn == (Drawn(False, (1 - 3 * most + 365) * MILLI),)
+
+
+async def test_a_repaid_debt_is_gone_when_its_time_is_up(store: BucketStore) -> None:
+    """Ten bursts of debt take ten fills, whoever looks meanwhile, and however long nobody does."""
+    draw = Draw(0, 55 * MILLI, Mode.CHARGE, max_debt=NO_BOUND)
+    await store.take([Take(BOB, (FIVE,), (draw,))], NOW)
+    for later_ms, passes in ((60_000, False), (599_999, False), (600_000, True)):
+        assert await fits(store, take(0), now_ms=NOW + later_ms) == [passes]

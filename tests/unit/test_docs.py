@@ -203,7 +203,7 @@ def test_the_page_on_stored_limits_has_the_bounds_of_the_code() -> None:
     assert bounds["limits of a scope"] == [str(MAX_LIMITS)]
     assert bounds["levels of a chain of parents, the entity included"] == [str(MAX_DEPTH)]
     assert bounds["name of an entity or resource"][0].startswith(f"{MAX_NAME} characters")
-    assert bounds["a rate's tokens, and its burst"] == [f"{UINT32_MAX:,}"]
+    assert bounds["a rate's tokens, its burst and its `max_debt`"] == [f"{UINT32_MAX:,}"]
     assert f"the last {KEPT:,} keys" in ENTITIES.read_text()
     assert f"kept for {AUDIT_KEPT_MS // 86_400_000} days" in ENTITIES.read_text()
 
@@ -236,7 +236,7 @@ def operations(*files: Path) -> set[str]:
 
 NAMES = {"entity": "user-123", "resource": "gpt-4", "parent": "project-1"}
 EVENT = AuditEvent("user-123", "entity.write", 0, "alice", None, None, None)
-LIMITS = StoredLimits((Limit.per(100, 60_000, name="rpm"),), 1)
+LIMITS = StoredLimits((Limit.per(100, 60_000, name="rpm")._replace(max_debt=1),), 1)
 BUCKET = Image(Item(0, (Bucket(LIMITS.limits[0], 0, 0, 1),)), 1, "", Key("project-1", "gpt-4"))
 ITEMS = {
     "bucket": write_record(Key("user-123", "gpt-4"), BUCKET),

@@ -180,7 +180,7 @@ async def _limits(store: Store, key: Key) -> tuple[Limit, ...]:
 
 def _levels(limits: tuple[Limit, ...], item: Item | None, at_ms: int) -> Sequence[Level]:
     """As a take would find them now, under the limits in force."""
-    limits = tuple(sorted(limits))
+    limits = tuple(sorted(limits, key=lambda limit: limit.name))
     refilled_ms, balances, consumed = settle(item, limits, at_ms)
     return [
         Level(limit, balance, used, wait_ms(limit, balance, limit.burst, at_ms, refilled_ms))
@@ -255,7 +255,8 @@ def _reset(arguments: argparse.Namespace) -> int:
     async def work(store: Store) -> bool:
         # First on record: a reset that nobody knows of is worse than a record of none.
         await store.policy.record(_event(shown, change))
-        return await store.reset(key, change.now_ms, await _limits(store, key))
+        limits = tuple(limit.bare for limit in await _limits(store, key))
+        return await store.reset(key, change.now_ms, limits)
 
     done = with_store(arguments, work)
     print_line(f"{name}: {'full again' if done else 'there is no bucket'}")

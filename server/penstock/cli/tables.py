@@ -75,15 +75,25 @@ def print_note(text: str) -> None:
 
 def format_limits(limits: Sequence[Limit]) -> str:
     """Limits as `penstock limits set` takes them."""
-    return " ".join(f"{limit.name}={format_rate(limit)}" for limit in sorted(limits))
+    return " ".join(f"{limit.name}={format_rate(limit)}" for limit in _in_order(limits))
+
+
+def _in_order(limits: Sequence[Limit]) -> list[Limit]:
+    return sorted(limits, key=lambda limit: limit.name)
 
 
 def limit_lines(limits: Sequence[Limit]) -> list[str]:
+    limits = _in_order(limits)
     rows = [
-        (limit.name, format_rate(limit).partition(",")[0], f"{limit.burst // MILLI}")
-        for limit in sorted(limits)
+        [limit.name, format_rate(limit).partition(",")[0], f"{limit.burst // MILLI}"]
+        for limit in limits
     ]
-    return table_lines(("LIMIT", "RATE", "BURST"), rows, "  ")
+    header = ["LIMIT", "RATE", "BURST"]
+    if any(limit.max_debt is not None for limit in limits):
+        header.append("MAX DEBT")
+        for row, limit in zip(rows, limits, strict=True):
+            row.append("-" if limit.max_debt is None else f"{limit.max_debt // MILLI}")
+    return table_lines(header, rows, "  ")
 
 
 def limit_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
@@ -95,8 +105,9 @@ def limit_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
             "tokens": limit.refill // MILLI,
             "period_ms": limit.period_ms,
             "burst": limit.burst // MILLI,
+            "max_debt": None if limit.max_debt is None else limit.max_debt // MILLI,
         }
-        for limit in sorted(limits)
+        for limit in _in_order(limits)
     ]
 
 

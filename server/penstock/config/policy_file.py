@@ -226,7 +226,8 @@ def format_policy(policy: Policy, *, in_ascii: bool = False) -> str:
         if scope.resource is not None:
             at = at.setdefault("resources", {}).setdefault(scope.resource, {})
         if stored.limits:
-            at["limits"] = {limit.name: format_rate(limit) for limit in sorted(stored.limits)}
+            limits = sorted(stored.limits, key=lambda limit: limit.name)
+            at["limits"] = {limit.name: format_rate(limit) for limit in limits}
         if stored.on_unavailable:
             at["on_unavailable"] = stored.on_unavailable
     entities = tree.get("entities", {})

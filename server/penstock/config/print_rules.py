@@ -55,6 +55,8 @@ def _extras(rule: Rule, limit: Limit) -> Iterator[str]:
         yield f"name: {limit.name}"
     if limit.name in rule.on_exceed:
         yield f"on_exceed: {rule.on_exceed[limit.name].value}"
+    if limit.name in rule.max_debt:
+        yield f"max_debt: {rule.max_debt[limit.name] // MILLI}"
 
 
 def _bool(value: bool) -> str:

@@ -1,4 +1,4 @@
-"""Rates as people write them: 100/minute, 5/s, 1000/90s, 10000/minute,burst=15000."""
+"""Rates as people write them: 100/minute, 5/s, 1000/90s, 10000/minute,burst=15000,max_debt=500."""
 
 import re
 from typing import Final
@@ -11,11 +11,12 @@ from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
 MAX_LIMITS: Final = 10
 """Limits of one scope. Their buckets are one item, read and written whole for every take."""
 
-RATE_FORM: Final = "100/minute, 5/s or 1000/90s, and ,burst=N behind it if need be"
+RATE_FORM: Final = "100/minute, 5/s or 1000/90s, and ,burst=N or ,max_debt=N behind it if need be"
 NAME_FORM: Final = "1 to 64 letters, digits, _ . or -"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_RATE: Final = re.compile(r"([^/,]*)/([^/,]*?)(?:,\s*burst=([^/,]*))?")
+_RATE: Final = re.compile(r"([^/,]*)/([^/,]*?)((?:,[^/,]*)*)")
+_OPTION: Final = re.compile(r"(burst|max_debt)=([^/,]*)")
 _COUNT: Final = re.compile("[0-9]{1,10}")
 
 _SPELLINGS: Final = {
@@ -41,11 +42,24 @@ def parse_limit(name: str, rate: str) -> Limit:
     if parts is None:
         raise ValueError(f"'{rate}' is no rate: write {RATE_FORM}")
     tokens = _count(rate, parts[1])
-    burst = None if parts[3] is None else _count(rate, parts[3])
+    options = _options(rate, parts[3])
+    burst = _count(rate, options["burst"]) if "burst" in options else None
+    debt = _count(rate, options["max_debt"]) if "max_debt" in options else None
     period_ms = _period_ms(rate, parts[2])
     if (burst or tokens) * period_ms > MAX_FILL_MS * tokens:
         raise ValueError(f"'{rate}' takes more than {MAX_FILL_MS // YEAR_MS} years to refill")
-    return Limit.per(tokens, period_ms, name=name, burst=burst)
+    limit = Limit.per(tokens, period_ms, name=name, burst=burst)
+    return limit._replace(max_debt=None if debt is None else debt * MILLI)
+
+
+def _options(rate: str, text: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for part in text.split(",")[1:]:
+        option = _OPTION.fullmatch(part.strip())
+        if option is None or option[1] in options:
+            raise ValueError(f"'{rate}' is no rate: write {RATE_FORM}")
+        options[option[1]] = option[2]
+    return options
 
 
 def _count(rate: str, text: str) -> int:
@@ -82,7 +96,8 @@ def format_rate(limit: Limit) -> str:
     unit = limit.unit
     period = format_duration(limit.period_ms) if unit is Unit.UNKNOWN else unit.name.lower()
     burst = "" if limit.burst == limit.refill else f",burst={format_tokens(limit.burst)}"
-    return f"{format_tokens(limit.refill)}/{period}{burst}"
+    debt = "" if limit.max_debt is None else f",max_debt={format_tokens(limit.max_debt)}"
+    return f"{format_tokens(limit.refill)}/{period}{burst}{debt}"
 
 
 def format_tokens(amount: int) -> str:

@@ -7,17 +7,27 @@ import yaml
 
 from penstock.config.durations import parse_duration_ms
 from penstock.config.yaml_nodes import YamlFile, is_null
-from penstock.core.limits import UINT32_MAX, Limit, Unit
+from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
 from penstock.core.rules import OnExceed
 
 LIMIT_KEYS: Final = frozenset(
-    {"unit", "period", "requests_per_unit", "burst", "unlimited", "name", "replaces", "on_exceed"}
+    [
+        "unit",
+        "period",
+        "requests_per_unit",
+        "burst",
+        "unlimited",
+        "name",
+        "replaces",
+        "on_exceed",
+        "max_debt",
+    ]
 )
 
 
 YEAR_MS: Final = Unit.YEAR.value
 MAX_FILL_MS: Final = 1_000 * YEAR_MS
-"""Nobody waits so long, and with a burst of debt it still fits a protobuf Duration."""
+"""Nobody waits so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,7 @@ class RuleLimits:
     limits: tuple[Limit, ...] = ()
     replaces: frozenset[str] = frozenset()
     on_exceed: dict[str, OnExceed] = field(default_factory=dict)
+    max_debt: dict[str, int] = field(default_factory=dict)
 
 
 def read_one(file: YamlFile, node: yaml.Node) -> RuleLimits:
@@ -47,6 +58,7 @@ def read_list(file: YamlFile, node: yaml.Node) -> RuleLimits:
     names: set[str] = set()
     replaces = frozenset[str]()
     on_exceed: dict[str, OnExceed] = {}
+    max_debt: dict[str, int] = {}
     elements = file.elements(node, "rate_limits")
     if not elements:
         file.error(node, "rate_limits must list at least one limit")
@@ -64,7 +76,8 @@ def read_list(file: YamlFile, node: yaml.Node) -> RuleLimits:
         limits += one.limits
         replaces |= one.replaces
         on_exceed |= one.on_exceed
-    return RuleLimits(tuple(limits), replaces, on_exceed)
+        max_debt |= one.max_debt
+    return RuleLimits(tuple(limits), replaces, on_exceed, max_debt)
 
 
 def _read_limit(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -> RuleLimits:
@@ -82,12 +95,24 @@ def _read_limit(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -
             )
     replaces = _replaces(file, fields)
     on_exceed = _on_exceed(file, fields)
+    max_debt = None
+    if not is_null(fields.get("max_debt")):
+        max_debt = file.count(fields["max_debt"], "max_debt", 1, UINT32_MAX)
+        if on_exceed is OnExceed.REJECT:
+            file.error(fields["max_debt"], "max_debt has no meaning with on_exceed: reject")
+        elif tokens == 0:
+            file.error(fields["max_debt"], "max_debt needs requests_per_unit above 0")
     if tokens is None or period_ms is None:
         return RuleLimits()
     if tokens and (burst or tokens) * period_ms > MAX_FILL_MS * tokens:
         file.error(node, f"the limit takes more than {MAX_FILL_MS // YEAR_MS} years to refill")
     limit = Limit.per(tokens, period_ms, name=name, burst=burst)
-    return RuleLimits((limit,), replaces, {} if on_exceed is None else {name: on_exceed})
+    return RuleLimits(
+        (limit,),
+        replaces,
+        {} if on_exceed is None else {name: on_exceed},
+        {} if max_debt is None else {name: max_debt * MILLI},
+    )
 
 
 def _period_ms(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -> int | None:

@@ -179,5 +179,6 @@ def _read_rule(file: YamlFile, fields: dict[str, yaml.Node], path: str) -> Rule 
         shadow_mode=shadow_mode,
         quota_mode=quota_mode,
         on_exceed=found.on_exceed,
+        max_debt=found.max_debt,
         metadata=metadata,
     )

@@ -54,7 +54,7 @@ def repaid(limit: Limit) -> int:
 
 
 def most_debt(limit: Limit) -> int:
-    """How deep charges go: one burst, or the one token of debt of a limit of 0."""
+    """How deep charges go if nothing else is said: one burst, or the one token of a limit of 0."""
     return limit.burst or MILLI
 
 
@@ -217,8 +217,8 @@ def is_renamed(item: Item, limits: tuple[Limit, ...]) -> bool:
     """Tell whether all that changed of an item's lone limit is the name."""
     if len(item.buckets) != 1 or len(limits) != 1:
         return False
-    (name, *old), (new_name, *new) = item.buckets[0].limit, limits[0]
-    return name != new_name and old == new
+    old, new = item.buckets[0].limit, limits[0]
+    return old.name != new.name and old.bare[1:] == new.bare[1:]
 
 
 def _change_burst(bucket: Bucket, limit: Limit, refilled_ms: int, now_ms: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ The law of this file: of four levels, the first that has limits decides, and it 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from penstock.core.foreign_text import is_plain, show
@@ -91,6 +92,8 @@ class Level(NamedTuple):
     read_ms: int = 0
     is_own: bool = False
     """The limits are the entity's own, not those of all entities."""
+    max_debt: Mapping[str, int] = MappingProxyType({})
+    """By the limit's name, in millitokens, where it is bounded."""
 
     def shown(self, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
         """Limits under names that tell the level, for answers."""

@@ -9,6 +9,10 @@ MILLI: Final = 1000
 UINT32_MAX: Final = 2**32 - 1
 """The wire carries limits and what remains as uint32."""
 
+NO_BOUND: Final = 10**30
+"""Of a debt, in millitokens. Nobody gets so deep: it is 10**7 reports of the largest number on the
+wire. And DynamoDB, which keeps 38 digits of a number, keeps the debt and what was consumed."""
+
 
 class Unit(Enum):
     """The reference server's units. The value is the length in milliseconds."""
@@ -37,6 +41,9 @@ class Limit(NamedTuple):
     burst: int
     refill: int
     period_ms: int
+    max_debt: int | None = None
+    """How deep charges go, of a stored limit; None: without bound. Buckets do not keep `max_debt`:
+    it comes with each draw. So it is None in the limits of takes and buckets."""
 
     @classmethod
     def per(
@@ -50,6 +57,11 @@ class Limit(NamedTuple):
             refill=tokens * MILLI,
             period_ms=period_ms,
         )
+
+    @property
+    def bare(self) -> "Limit":
+        """The limit as takes and buckets have it."""
+        return self if self.max_debt is None else self._replace(max_debt=None)
 
     @property
     def requests_per_unit(self) -> int:

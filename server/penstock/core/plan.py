@@ -9,7 +9,7 @@ from penstock.core.bucket import wait_ms
 from penstock.core.decision import UNLIMITED, UNMATCHED, Decision, Status
 from penstock.core.entities import Chain, Level
 from penstock.core.keys import override_key, rule_key
-from penstock.core.limits import MILLI, UINT32_MAX, Limit
+from penstock.core.limits import MILLI, NO_BOUND, UINT32_MAX, Limit
 from penstock.core.mapping import HITS, Target, built_in_target
 from penstock.core.metering import (
     Meter,
@@ -22,6 +22,9 @@ from penstock.core.metering import (
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Domain, OnExceed, Rule
 from penstock.core.take import OWED, Denies, Draw, Drawn, Key, Mode, Take, Taken
+
+MAX_RESET_S: Final = 315_576_000_000
+"""The longest Duration that protobuf knows, ten thousand years. A debt may take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,8 @@ class _Planner:
                 own = self._own_mode(descriptor, override_meter(name, descriptor.entries))
             else:
                 own = self._own_mode(descriptor, rule_meter(name, rule.path))
-        leg = self._draw(number, rule, key, limits, amounts, own)
+        debts = [rule.max_debt.get(limit.name) for limit in limits]
+        leg = self._draw(number, rule, key, limits, amounts, own, debts)
         self._parts.append(Part(rule, (leg,), quota))
 
     def add_stored(self, number: int, stored: Stored) -> None:
@@ -218,7 +222,9 @@ class _Planner:
         for (level, asked), parent in zip_longest(drawn, above):
             limits, amounts = zip(*asked, strict=True)
             self._open(level.key, level.limits, parent, level.read_ms, lasts=level.is_own)
-            leg = self._draw(number, _STORED, level.key, limits, amounts, own)
+            # What is used of a stored limit is owed, however much it is.
+            debts = [level.max_debt.get(limit.name, NO_BOUND) for limit in limits]
+            leg = self._draw(number, _STORED, level.key, limits, amounts, own, debts)
             legs.append(leg._replace(limits=level.shown(limits)))
         quota = self._behaviour.quota_mode
         self._parts.append(Part(_STORED, tuple(legs), quota) if legs else UNMATCHED)
@@ -250,6 +256,7 @@ class _Planner:
         limits: tuple[Limit, ...],
         amounts: tuple[int, ...],
         own: Mode,
+        debts: Sequence[int | None],
     ) -> Leg:
         descriptor, behaviour = self._request.descriptors[number], self._behaviour
         quota = rule.quota_mode or behaviour.quota_mode
@@ -259,13 +266,15 @@ class _Planner:
             denies = Denies.TOGETHER if quota else Denies.ALONE
         take = self._pending[key]
         leg = Leg(take.number, len(take.draws), limits, amounts)
-        for limit, amount in zip(limits, amounts, strict=True):
+        for limit, amount, debt in zip(limits, amounts, debts, strict=True):
             on_exceed = rule.on_exceed.get(limit.name)
             # The built-in mappings are of every domain, so this holds for them, too.
             if rule is _STORED and descriptor.hits and self._domain.mappings.is_checked(limit.name):
                 on_exceed = OnExceed.DEBT
             mode = _mode(descriptor, amount, on_exceed, own, behaviour)
-            take.draws.append(Draw(take.limits.index(limit), amount, mode, denies, number))
+            bound = None if mode is Mode.TAKE else debt
+            index = take.limits.index(limit)
+            take.draws.append(Draw(index, amount, mode, denies, number, bound))
         return leg
 
     def _open(
@@ -361,7 +370,7 @@ def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: i
     legs = part.legs
     if len(legs) == 1 and len(legs[0].limits) == 1:
         number, draw, (limit,), _ = legs[0]
-        drawn, _, refilled_ms = taken[number]
+        drawn, _, refilled_ms, _ = taken[number]
         fits, balance = drawn[draw]
         wait = 0 if fits else _wait_ms(limit, takes[number], draw, balance, refilled_ms, now_ms)
     else:
@@ -373,10 +382,11 @@ def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: i
         limit, (fits, balance), refilled_ms, wait = min(asked, key=_urgency)
     if not fits:
         shadowed = part.rule.shadow_mode
-        return Status(not shadowed, limit, 0, -(-wait // 1000), shadowed)
+        return Status(not shadowed, limit, 0, min(-(-wait // 1000), MAX_RESET_S), shadowed)
     remaining = balance // MILLI if balance > 0 else 0
     until_full = wait_ms(limit, balance, limit.burst, now_ms, refilled_ms) or 0
-    return Status(False, limit, min(remaining, UINT32_MAX), -(-until_full // 1000))
+    reset_s = min(-(-until_full // 1000), MAX_RESET_S)
+    return Status(False, limit, min(remaining, UINT32_MAX), reset_s)
 
 
 class _Asked(NamedTuple):

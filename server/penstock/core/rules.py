@@ -35,6 +35,8 @@ class Rule:
     on_exceed: Mapping[str, OnExceed] = field(default_factory=dict)
     """By the limit's name, where the file says it."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    max_debt: Mapping[str, int] = field(default_factory=dict)
+    """By the limit's name, in millitokens, where the file says it; else one burst."""
 
 
 @dataclass(frozen=True, slots=True)

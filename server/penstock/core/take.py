@@ -1,8 +1,8 @@
 """A take: one attempt to consume amounts from one composite item, and the rule of all or none.
 
 The laws of this file: a denied call takes nothing; a take never makes a balance negative; only a
-charge does, down to one burst of debt. Charges and refunds tell what already happened, so they land
-whatever becomes of the takes beside them.
+charge does, down to the most debt that the draw allows. Charges and refunds tell what already
+happened, so they land whatever becomes of the takes beside them.
 
 Takes are decided on the balances as they stand at `now_ms`. Charges and refunds come after. So no
 charge stands in the way of a take of the same request, wherever it stands in it.
@@ -39,7 +39,7 @@ class Mode(Enum):
 
     TAKE = "take"  # the whole amount or nothing; an amount of 0 is a check, refused in debt
     DRAIN = "drain"  # as much of the amount as there is
-    CHARGE = "charge"  # the amount, past zero if need be, down to one burst of debt
+    CHARGE = "charge"  # the amount, past zero if need be, as deep as the draw allows
     TAKE_OR_CHARGE = "take or charge"  # takes an amount that fits, charges one that does not
     REFUND = "refund"  # gives the amount back, up to the burst
 
@@ -74,6 +74,14 @@ class Draw:
     descriptor: int = 0
     """Which one of the request asks. What it asks for is taken whole or not at all, so the draws
     of one descriptor stand together and deny alike."""
+    max_debt: int | None = None
+    """How deep a charge goes; None: one burst."""
+
+    def most_debt(self, limit: Limit) -> int:
+        # A limit of 0 has its one token of debt, which tells that it was charged.
+        if self.max_debt is None or limit.burst == 0:
+            return most_debt(limit)
+        return self.max_debt
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,8 @@ class Taken(NamedTuple):
     item: Item | None
     refilled_ms: int
     """The `rf` that the balances go by. If `rf` is ahead of now, they grow only from then on."""
+    dropped: int = 0
+    """What charges could not put on record, because the debt would be deeper than `max_debt`."""
 
 
 def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: int) -> list[Taken]:
@@ -249,8 +259,8 @@ class Draft:
     """A take while it is being decided: what it would do to its item, if the call is admitted."""
 
     __slots__ = (
-        "_after", "_consumed", "_forgiven", "_must_settle", "_policy_ms", "before", "denied",
-        "fits", "left", "modes", "quota_passed", "quota_refused", "refilled_ms", "take",
+        "_after", "_consumed", "_dropped", "_forgiven", "_must_settle", "_policy_ms", "before",
+        "denied", "fits", "left", "modes", "quota_passed", "quota_refused", "refilled_ms", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
@@ -271,8 +281,9 @@ class Draft:
         self.denied = self.quota_refused = self.quota_passed = False
         for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
             self._reserve(list(draws))
+        self._dropped = 0
         if take.must_land:
-            self._add_owed(self.left, self.fits, self._after)
+            self._dropped = self._add_owed(self.left, self.fits, self._after)
             for draw, mode, fits in zip(take.draws, self.modes, self.fits, strict=True):
                 if mode in OWED and fits and draw.denies is TOGETHER:
                     self.quota_passed = True
@@ -321,14 +332,20 @@ class Draft:
                 left[draw.limit] = max(balance - draw.amount, min(balance, 0))
         return [either if draw.mode is EITHER else draw.mode for draw in draws]
 
-    def _add_owed(self, left: list[int], fits: list[bool], after: list[int]) -> None:
-        """Charge and refund, on these balances; note for each whether it fit, and what it left."""
+    def _add_owed(self, left: list[int], fits: list[bool], after: list[int]) -> int:
+        """Charge and refund, on these balances; note for each whether it fit, and what it left.
+
+        Tells what could not be put on record.
+        """
+        dropped = 0
         for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
             balance = left[draw.limit]
             if mode is CHARGE:
                 fits[number] = balance >= draw.amount
-                deepest = -most_debt(self.take.limits[draw.limit])
-                left[draw.limit] = max(balance - draw.amount, min(balance, deepest))
+                limit = self.take.limits[draw.limit]
+                wanted = balance - draw.amount
+                left[draw.limit] = max(wanted, min(balance, -draw.most_debt(limit)))
+                dropped += left[draw.limit] - wanted
             elif mode is REFUND:
                 fits[number] = True
                 burst = self.take.limits[draw.limit].burst
@@ -336,12 +353,13 @@ class Draft:
             else:
                 continue
             after[number] = left[draw.limit]
+        return dropped
 
     def taken(self, denied: bool) -> Taken:
         if denied:
             return self._taken_if_denied()
         drawn = tuple(map(Drawn, self.fits, self._after))
-        return Taken(drawn, self.item() or self._synced(), self.refilled_ms)
+        return Taken(drawn, self.item() or self._synced(), self.refilled_ms, self._dropped)
 
     def _taken_if_denied(self) -> Taken:
         """Nothing is taken. What is owed lands, and is what the takes find in their buckets."""
@@ -350,12 +368,12 @@ class Draft:
             after = [left[draw.limit] for draw in draws]
             return Taken(tuple(map(Drawn, self.fits, after)), self._synced(), self.refilled_ms)
         left, fits, after = left.copy(), self.fits.copy(), self._after.copy()
-        self._add_owed(left, fits, after)
+        dropped = self._add_owed(left, fits, after)
         for number, (draw, mode) in enumerate(zip(draws, self.modes, strict=True)):
             if mode not in OWED:
                 after[number] = left[draw.limit]
         item = self._synced() if left == self.before else self._item(left)
-        return Taken(tuple(map(Drawn, fits, after)), item, self.refilled_ms)
+        return Taken(tuple(map(Drawn, fits, after)), item, self.refilled_ms, dropped)
 
     def taken_apart(self, owed: "Draft") -> Taken:
         """How a denied take went whose charges and refunds were written by themselves.
@@ -364,13 +382,14 @@ class Draft:
         """
         limits = [limit.name for limit in owed.take.limits]
         left = dict(zip(limits, owed.left, strict=True))
-        landed = iter(owed.taken(denied=False).drawn)
+        landed_drawn, _, refilled_ms, dropped = owed.taken(denied=False)
+        landed = iter(landed_drawn)
         drawn = []
         for draw, mode, fits in zip(self.take.draws, self.modes, self.fits, strict=True):
             name = self.take.limits[draw.limit].name
             kept = left.get(name, self.before[draw.limit])
             drawn.append(next(landed) if mode in OWED else Drawn(fits, kept))
-        return Taken(tuple(drawn), None, owed.refilled_ms)
+        return Taken(tuple(drawn), None, refilled_ms, dropped)
 
     @property
     def left_if_denied(self) -> list[int]:

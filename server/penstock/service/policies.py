@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from penstock.core.entities import MAX_DEPTH, SYSTEM, Chain, Level, Lookup, resolve
+from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.store.policy_port import PolicyStore
@@ -86,7 +87,7 @@ class Policies:
             until_ms = min(until_ms, kept_until_ms)
             limits, scope = resolve(lookup, climbing.entity, climbing.resource)
             if scope is not None:
-                levels.append(Level(climbing, limits, read_ms, scope.entity is not None))
+                levels.append(_level(climbing, limits, read_ms, is_own=scope.entity is not None))
             entity = lookup.entity
             if entity is None or not entity.cascade or entity.parent is None:
                 break
@@ -135,3 +136,8 @@ class Policies:
         if len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
         return kept
+
+
+def _level(key: Key, limits: tuple[Limit, ...], read_ms: int, *, is_own: bool) -> Level:
+    debts = {limit.name: limit.max_debt for limit in limits if limit.max_debt is not None}
+    return Level(key, tuple(limit.bare for limit in limits), read_ms, is_own, debts)

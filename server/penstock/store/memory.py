@@ -8,7 +8,9 @@ from penstock.core.bucket import Item, is_far_ahead
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken, take_all
 from penstock.store.memory_policy import MemoryPolicy
+from penstock.store.owed import count_dropped
 from penstock.store.policy_port import PolicyStore
+from penstock.telemetry.metrics import Metrics
 
 SWEEP_EVERY: Final = 64
 """Takes. Two items are looked at for each of them, so that sweeping outruns what they can add."""
@@ -17,7 +19,8 @@ SWEEP_EVERY: Final = 64
 class MemoryStore:
     """Nothing awaits between reading and writing, so each call is atomic."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics or Metrics()
         self._items: dict[Key, Item] = {}
         self.policy: PolicyStore = MemoryPolicy(self._items)
         self._unswept: Iterator[Key] = iter(())
@@ -32,6 +35,7 @@ class MemoryStore:
         for take, outcome in zip(takes, taken, strict=True):
             if outcome.item is not None:
                 self._items[take.key] = outcome.item
+        count_dropped(self._metrics, taken)
         return taken
 
     async def read(self, key: Key) -> Item | None:

@@ -40,7 +40,7 @@ async def open_store(
         case "memory":
             if parts.netloc or parts.path or options:
                 raise ConfigError(f"store '{url}': memory: takes nothing behind it")
-            return MemoryStore()
+            return MemoryStore(metrics)
         case "sqlite":
             synchronous = _synchronous(url, options)
             path = _sqlite_path(url, parts)

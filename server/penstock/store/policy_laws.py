@@ -88,6 +88,8 @@ def limits_record(stored: StoredLimits | None) -> dict[str, Any] | None:
     for limit in stored.limits:
         record[limit.name] = limit._asdict()
         del record[limit.name]["name"]
+        if limit.max_debt is None:
+            del record[limit.name]["max_debt"]
     if stored.on_unavailable:
         # No limit's name begins with $.
         record["$on_unavailable"] = stored.on_unavailable

@@ -83,6 +83,10 @@ class Metrics:
             "penstock_missing_limits_total",
             "Amounts for stored limits that do not exist. No bucket counts these amounts.",
         )
+        self.debt_dropped = self._counter(
+            "penstock_debt_dropped_tokens_total",
+            "Reported tokens that are not on record: the debt would be deeper than max_debt.",
+        )
 
         # Rules.
         self.config_load_success = self._counter(

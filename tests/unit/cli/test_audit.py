@@ -8,7 +8,14 @@ import pytest
 
 from tests.unit.cli.conftest import Type
 
-RPM = {"name": "rpm", "rate": "1/second", "tokens": 1, "period_ms": 1_000, "burst": 1}
+RPM = {
+    "name": "rpm",
+    "rate": "1/second",
+    "tokens": 1,
+    "period_ms": 1_000,
+    "burst": 1,
+    "max_debt": None,
+}
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 

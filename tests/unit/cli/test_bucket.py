@@ -51,6 +51,7 @@ user-123 on gpt-4
         "tokens": 100,
         "period_ms": 60_000,
         "burst": 100,
+        "max_debt": None,
         "balance": 67,
         "consumed": 83,
         "full_in_ms": 19_800,

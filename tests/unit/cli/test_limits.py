@@ -62,6 +62,7 @@ system: version 2
                 "tokens": 100,
                 "period_ms": 60_000,
                 "burst": 100,
+                "max_debt": None,
             },
             {
                 "name": "tpm",
@@ -69,6 +70,7 @@ system: version 2
                 "tokens": 10_000,
                 "period_ms": 60_000,
                 "burst": 15_000,
+                "max_debt": None,
             },
         ],
         "on_unavailable": "allow",
@@ -260,3 +262,20 @@ def test_help_has_examples(command: tuple[str, ...], capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit, match="0"):
         main([*command, "--help"])
     assert f"\n  penstock {' '.join(command)}" in capsys.readouterr().out
+
+
+def test_how_deep_a_debt_may_be_is_set_and_shown(type_in: Type) -> None:
+    """In a column of its own, if a limit has it; and commands take back what they show."""
+    ran = type_in("limits", "set", "rpm=1/s", "tpm=10000/minute,max_debt=500,burst=20000")
+    assert "rpm=1/second tpm=10000/minute,burst=20000,max_debt=500\n" in ran.out
+    lines = type_in("limits", "show").out.splitlines()
+    shown = [line.split() for line in lines]
+    assert ["LIMIT", "RATE", "BURST", "MAX", "DEBT"] in shown
+    assert ["rpm", "1/second", "1", "-"] in shown
+    assert ["tpm", "10000/minute", "20000", "500"] in shown
+    (_, tpm) = json.loads(type_in("limits", "show", "--json").out)["limits"]
+    assert tpm["max_debt"] == 500
+    assert tpm["rate"] == "10000/minute,burst=20000,max_debt=500"
+    assert tpm["rate"] in type_in("audit", "--system").out
+    exported = type_in("policy", "export").out
+    assert tpm["rate"] in exported

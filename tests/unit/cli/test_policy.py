@@ -127,7 +127,14 @@ def test_the_difference_for_scripts(type_in: Type, file: Path) -> None:
         "metadata": {},
         "version": 0,
     }
-    rpm = {"name": "rpm", "rate": "1/second", "tokens": 1, "period_ms": 1_000, "burst": 1}
+    rpm = {
+        "name": "rpm",
+        "rate": "1/second",
+        "tokens": 1,
+        "period_ms": 1_000,
+        "burst": 1,
+        "max_debt": None,
+    }
     limits = {"limits": [rpm], "on_unavailable": None, "version": 0}
     assert json.loads(type_in(*DIFF, "--json").out) == [
         {"kind": "entity", **same, "after": entity},

@@ -13,7 +13,7 @@ system:
   on_unavailable: deny
 resources:
   gpt-4:
-    limits: {rpm: 100/minute, tpm: "10000/minute,burst=15000"}
+    limits: {rpm: 100/minute, tpm: "10000/minute,burst=15000,max_debt=70"}
 entities:
   project-1:
     metadata: {team: search, desk: 5}
@@ -33,6 +33,7 @@ def minute(name: str, tokens: int, burst: int | None = None) -> Limit:
     return Limit.per(tokens, 60_000, name=name, burst=burst)
 
 
+TPM = minute("tpm", 10_000, 15_000)._replace(max_debt=70_000)
 EXPECTED = Policy(
     {
         "project-1": Entity("project-1", metadata={"team": "search", "desk": "5"}),
@@ -42,7 +43,7 @@ EXPECTED = Policy(
     },
     {
         SYSTEM: StoredLimits((minute("rpm", 1000),), 0, "deny"),
-        Scope(None, "gpt-4"): StoredLimits((minute("rpm", 100), minute("tpm", 10_000, 15_000)), 0),
+        Scope(None, "gpt-4"): StoredLimits((minute("rpm", 100), TPM), 0),
         Scope("project-1"): StoredLimits((minute("rpm", 500),), 0),
         Scope("project-1", "gpt-4"): StoredLimits((minute("tpm", 100_000),), 0),
         Scope("lone"): StoredLimits((Limit.per(5, 1000, name="rpm"),), 0),

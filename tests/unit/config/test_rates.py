@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.config.rates import format_rate, parse_limit
-from penstock.core.limits import Limit, Unit
+from penstock.core.limits import MILLI, Limit, Unit
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,23 @@ def test_a_rate_is_read_and_written(
 
 
 @pytest.mark.parametrize(
+    ("rate", "max_debt", "written"),
+    [
+        ("5/s,max_debt=7", 7, "5/second,max_debt=7"),
+        ("5/s, max_debt=7 , burst=9", 7, "5/second,burst=9,max_debt=7"),
+        ("5/s,burst=9,max_debt=4294967295", 2**32 - 1, "5/second,burst=9,max_debt=4294967295"),
+        ("5/s,burst=9", None, "5/second,burst=9"),
+    ],
+)
+def test_a_rate_tells_how_deep_a_debt_may_be(rate: str, max_debt: int | None, written: str) -> None:
+    """In any order. Without it, the debt has no bound."""
+    limit = parse_limit("rpm", rate)
+    assert limit.max_debt == (None if max_debt is None else max_debt * MILLI)
+    assert format_rate(limit) == written
+    assert parse_limit("rpm", written) == limit
+
+
+@pytest.mark.parametrize(
     ("rate", "message"),
     [
         ("", "'' is no rate: write 100/minute"),
@@ -50,6 +67,9 @@ def test_a_rate_is_read_and_written(
         ("1/s,burst=0", "'0' is no whole number"),
         ("1/s,burst=", "'' is no whole number"),
         ("1/s,bust=5", "is no rate: write"),
+        ("1/s,max_debt=0", "'0' is no whole number from 1"),
+        ("1/s,burst=5,burst=6", "is no rate: write"),
+        ("1/s,burst=5,", "is no rate: write"),
         ("1/", "'' is neither one of second, minute, hour, day, week, month, year nor a duration"),
         ("1/fortnight", "'fortnight' is neither one of second"),
         ("1/0s", "'0s' is neither one of"),

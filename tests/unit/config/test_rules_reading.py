@@ -170,13 +170,14 @@ def test_rate_limits_are_several_on_one_descriptor(tmp_path: Path) -> None:
     """Each has its name, its own on_exceed, and adds to what is replaced."""
     rule = rule_of(tmp_path, HEAD + (
         "  - key: k\n    rate_limits:\n"
-        "      - {name: a, unit: second, requests_per_unit: 1, on_exceed: debt}\n"
+        "      - {name: a, unit: second, requests_per_unit: 1, on_exceed: debt, max_debt: 4}\n"
         "      - {name: b, period: 90s, requests_per_unit: 5, on_exceed: reject,"
         " replaces: [{name: x}]}\n"
         "      - {name: c, unit: day, requests_per_unit: 9, replaces: [{name: y}]}\n"
     ))  # fmt: skip
     assert [limit.name for limit in rule.limits] == ["a", "b", "c"]
     assert rule.on_exceed == {"a": OnExceed.DEBT, "b": OnExceed.REJECT}
+    assert rule.max_debt == {"a": 4_000}
     assert rule.replaces == {"x", "y"}
 
 
@@ -354,7 +355,8 @@ descriptors:
     descriptors:
       - key: k2
         quota_mode: true
-        rate_limit: {period: 90s, requests_per_unit: 3, burst: 6, name: n, on_exceed: debt}
+        rate_limit: {period: 90s, requests_per_unit: 3, burst: 6, name: n, on_exceed: debt,
+          max_debt: 30}
   - key: bare
   - {key: w, value: "a*", share_threshold: true, detailed_metric: true, value_to_metric: true,
      rate_limits: [{name: a, unit: day}, {name: b, unit: week, requests_per_unit: 2}]}
@@ -370,7 +372,7 @@ def test_effective_rules_are_printed_a_line_each(tmp_path: Path) -> None:
     assert list(rule_lines(RulesSource(tmp_path).load().rules)) == [
         f"d.k1_v1: unit=MINUTE requests_per_unit=10, {off}",
         "d.k1_v1.k2: unit=UNKNOWN requests_per_unit=3, shadow_mode: false, quota_mode: true, "
-        "period: 1m30s, burst: 6, name: n, on_exceed: debt",
+        "period: 1m30s, burst: 6, name: n, on_exceed: debt, max_debt: 30",
         f"d.w_a*: unit=DAY requests_per_unit=0, {off}, name: a, {flags}",
         f"d.w_a*: unit=WEEK requests_per_unit=2, {off}, name: b, {flags}",
         "z.k: unit=UNKNOWN requests_per_unit=0, shadow_mode: true, quota_mode: false, "

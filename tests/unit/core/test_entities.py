@@ -17,7 +17,7 @@ from penstock.core.entities import (
     resolve,
     scopes_of,
 )
-from penstock.core.limits import MILLI, Limit, Unit
+from penstock.core.limits import MILLI, NO_BOUND, Limit, Unit
 from penstock.core.mapping import HITS, EntityMapping, Mappings, Target, Template, built_in_target
 from penstock.core.metering import Meter, OwnAmounts, cost
 from penstock.core.plan import Behaviour, Plan, Stored, decide, find_targets, make_plan
@@ -236,8 +236,8 @@ def test_consume_says_how_much_of_what() -> None:
     assert user.parent is None
     plan = planned(Descriptor(BUILT_IN, hits=7), chain=CHAIN, consume=(("tpm", HITS),))
     assert [take.draws for take in plan.takes] == [
-        (Draw(1, 7 * MILLI, Mode.CHARGE),),
-        (Draw(0, 7 * MILLI, Mode.CHARGE),),
+        (Draw(1, 7 * MILLI, Mode.CHARGE, max_debt=NO_BOUND),),
+        (Draw(0, 7 * MILLI, Mode.CHARGE, max_debt=NO_BOUND),),
     ]
 
 
@@ -286,7 +286,7 @@ def test_descriptors_on_one_item_become_one_take() -> None:
     (take,) = make_plan(PLAIN, request, Behaviour(), stored, own_amounts=metered).takes
     assert take.draws == (
         Draw(0, MILLI, descriptor=0),
-        Draw(1, 500 * MILLI, Mode.CHARGE, descriptor=1),
+        Draw(1, 500 * MILLI, Mode.CHARGE, descriptor=1, max_debt=NO_BOUND),
     )
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item, most_debt
-from penstock.core.limits import MILLI, Limit
+from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item
+from penstock.core.limits import MILLI, NO_BOUND, Limit
 from penstock.core.take import (
     CLOCKS_AGREE_MS,
     Denies,
@@ -28,6 +28,7 @@ KEY = Key("user=bob", "$domain:d")
 OTHER = Key("user=eve", "$domain:d")
 MODES = st.sampled_from(list(Mode))
 DENIES = st.sampled_from(list(Denies))
+DEBTS = st.sampled_from([None, NO_BOUND, 1, 2 * MILLI, 30 * MILLI])
 
 
 def take(*draws: Draw, key: Key = KEY, limits: tuple[Limit, ...] = (FIVE,)) -> Take:
@@ -281,15 +282,20 @@ def test_a_refused_take_brings_an_rf_back_that_is_far_ahead(
     st.lists(limits(), min_size=1, max_size=3),
     st.lists(st.tuples(MODES, DENIES, amounts, st.integers(0, 2)), min_size=1, max_size=6),
     st.lists(st.integers(-60, 60), min_size=3, max_size=3),
+    st.lists(DEBTS, min_size=3, max_size=3),
     steps_ms,
 )
 def test_whatever_is_asked_the_laws_hold(
     policy: list[Limit],
     asked: list[tuple[Mode, Denies, int, int]],
     held: list[int],
+    debts: list[int | None],
     step: int,
 ) -> None:
-    """No take goes below zero, no charge below one burst; the record is what left the bucket."""
+    """No take goes below zero, no charge below the most debt; the record is what left the bucket.
+
+    What a charge could not put on record is told, to the last thousandth.
+    """
     named = tuple(limit._replace(name=str(number)) for number, limit in enumerate(policy))
     buckets = [
         Bucket(limit, min(tokens * MILLI, limit.burst), 11)
@@ -297,11 +303,15 @@ def test_whatever_is_asked_the_laws_hold(
     ]
     item = Item(EPOCH_MS, tuple(buckets))
     draws = tuple(
-        Draw(number % len(named), amount, mode, denies, descriptor)
+        Draw(number % len(named), amount, mode, denies, descriptor, debts[number % len(named)])
         for descriptor, (mode, denies, amount, number) in enumerate(asked)
     )
     now = EPOCH_MS + step
     (taken,) = take_all({KEY: item}.get, [Take(KEY, named, draws)], now)
+    if all(draw.mode is Mode.CHARGE for draw in draws):
+        found = [bucket.balance(EPOCH_MS, now) for bucket in buckets]
+        left = found if taken.item is None else [bucket.tokens for bucket in taken.item.buckets]
+        assert sum(found) - sum(left) + taken.dropped == sum(draw.amount for draw in draws)
     denied = any(
         not drawn.fits and draw.denies is Denies.ALONE and draw.mode is Mode.TAKE
         for draw, drawn in zip(draws, taken.drawn, strict=True)
@@ -316,7 +326,8 @@ def test_whatever_is_asked_the_laws_hold(
     charged = {draw.limit for draw in draws if draw.mode in charges}
     for number, (before, after) in enumerate(zip(buckets, taken.item.buckets, strict=True)):
         balance = before.balance(EPOCH_MS, now)
-        floor = -most_debt(before.limit) if number in charged else 0
+        deepest = Draw(number, 0, max_debt=debts[number]).most_debt(before.limit)
+        floor = -deepest if number in charged else 0
         assert min(balance, floor) <= after.tokens <= before.limit.burst
         assert after.consumed - before.consumed == balance - after.tokens
 
@@ -469,3 +480,41 @@ def test_the_time_of_reading_comes_back_with_the_next_write(draws: tuple[Draw, .
     (taken,) = take_all({KEY: item}.get, [Take(KEY, (FIVE,), draws, None, NEW)], EPOCH_MS)
     assert taken.item is not None
     assert taken.item.policy_ms == NEW
+
+
+@pytest.mark.parametrize(
+    ("held", "max_debt", "charged", "left", "dropped"),
+    [
+        (2, None, 6, -4, 0),
+        (2, None, 9, -5, 2),
+        (2, 1, 9, -1, 6),
+        (2, 100, 102, -100, 0),
+        (-99, 100, 9, -100, 8),
+        (-7, 3, 2, -7, 2),
+        (2, NO_BOUND, 2**64, 2 - 2**64, 0),
+    ],
+)
+def test_a_charge_goes_as_deep_as_it_may_and_tells_the_rest(
+    held: int, max_debt: int | None, charged: int, left: int, dropped: int
+) -> None:
+    """One burst if nothing is said. A debt that is too deep already stays."""
+    bound = max_debt and max_debt * MILLI
+    taken = one(holding(held), Draw(0, charged * MILLI, Mode.CHARGE, max_debt=bound))
+    assert taken.drawn == (Drawn(held >= charged, left * MILLI),)
+    assert taken.dropped == dropped * MILLI
+
+
+def test_a_charge_that_a_denied_take_leaves_alone_tells_the_rest_too() -> None:
+    """Takes and charges of one call are apart: the charge lands, the take does not."""
+    taken = one(holding(2), Draw(0, 3 * MILLI), Draw(0, 9 * MILLI, Mode.CHARGE, descriptor=1))
+    assert taken.drawn == (Drawn(False, -5 * MILLI), Drawn(False, -5 * MILLI))
+    assert taken.dropped == 2 * MILLI
+
+
+def test_a_limit_of_zero_keeps_one_token_of_a_charge() -> None:
+    """However deep a debt may be: one token tells that it was charged, the rest is told."""
+    zero = Limit.per(0, 60_000)
+    charge = Draw(0, 7 * MILLI, Mode.CHARGE, max_debt=NO_BOUND)
+    (taken,) = take_all({KEY: None}.get, [take(charge, limits=(zero,))], EPOCH_MS)
+    assert taken.drawn == (Drawn(False, -MILLI),)
+    assert taken.dropped == 6 * MILLI

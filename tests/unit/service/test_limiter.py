@@ -7,13 +7,16 @@ import pytest
 from penstock.core.bucket import Item
 from penstock.core.decision import Decision, Status
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
+from penstock.core.keys import rule_key
 from penstock.core.limits import Limit, Unit
+from penstock.core.plan import MAX_RESET_S
 from penstock.core.request import Descriptor, Override, Request
-from penstock.core.rules import Children, Domain, Node, Rule, Rules
+from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 from penstock.core.take import Key, Take, Taken
 from penstock.errors import RequestError, StoreError
 from penstock.service.headers import HeaderNames, limit_headers
 from penstock.service.limiter import Answer, Limiter, OnUnavailable, Options
+from penstock.service.peeking import ReadOnlyBuckets
 from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
 from penstock.store.policy_port import Change
@@ -332,3 +335,49 @@ async def test_the_stored_answer_for_outages_holds_unless_a_flag_says_otherwise(
     await broken.policy.write_limits(SYSTEM, StoredLimits((), 0, kept), BY)
     assert (await take_for(asked, BOB)).over is over
     assert (await take_for(asked, (("user", "v"),))).over is over
+
+
+@pytest.mark.parametrize(
+    ("key", "dropped", "left"),
+    [("default", 85, -5), ("shallow", 88, -2), ("deep", 10, -80)],
+)
+async def test_a_rule_keeps_as_much_debt_as_it_says(key: str, dropped: int, left: int) -> None:
+    """One burst if it says nothing. A metric counts the rest, and a peek counts nothing."""
+    metrics = Metrics()
+    store = MemoryStore(metrics)
+    limit, debt = Limit.per(5, 60_000), {"": OnExceed.DEBT}
+    debts: dict[str, dict[str, int]] = {"default": {}, "shallow": {"": 2_000}, "deep": {"": 80_000}}
+    nodes = [
+        Node(name, rule=Rule(f"d.{name}", (limit,), on_exceed=debt, max_debt=max_debt))
+        for name, max_debt in debts.items()
+    ]
+    request = Request("d", (Descriptor(((key, "v"),), hits=95),))
+    for buckets in (ReadOnlyBuckets(store), store):
+        asked = Limiter(buckets, Options(), lambda: NOW)
+        asked.use({"d": Domain("d", Children(nodes))})
+        assert metrics.debt_dropped.value == 0
+        assert (await asked.answer(asked.prepare(request))).decision.over
+    assert metrics.debt_dropped.value == dropped
+    item = await store.read(rule_key("d", ((key, "v"),)))
+    assert item is not None
+    assert item.buckets[0].tokens == left * 1_000
+
+
+async def test_a_stored_limit_keeps_all_of_a_debt_unless_it_is_bounded() -> None:
+    """Each level by its own. The time to wait is as long as the wire can tell, at most."""
+    metrics = Metrics()
+    asked, store = await stored(store=MemoryStore(metrics))
+    bounded = Limit.per(5, 60_000, name="rpm")._replace(max_debt=2_000)
+    await store.policy.write_limits(Scope("project"), StoredLimits((bounded,), 0), BY)
+    most = 2**64 - 1
+    check, report = (Request("d", (Descriptor(BOB, hits=hits),)) for hits in (0, most))
+    assert not (await asked.answer(asked.prepare(check))).decision.over
+    assert (await asked.answer(asked.prepare(report))).decision.over
+    for entity, left in (("bob", 3 - most), ("project", -2)):
+        item = await store.read(Key(entity, "gpt-4"))
+        assert item is not None
+        assert item.buckets[0].tokens == left * 1_000
+        assert item.buckets[0].limit.max_debt is None
+    assert metrics.debt_dropped.value == float(most - 7)
+    (status,) = (await asked.answer(asked.prepare(check))).decision.statuses
+    assert (status.over, status.reset_s) == (True, MAX_RESET_S)

@@ -265,3 +265,16 @@ def test_a_charge_outlasts_a_disk_without_room(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("sqlite_")
     assert consumed_in(tmp_path / "s.db") == 14
+
+
+async def test_what_is_not_on_record_is_counted_though_the_caller_is_gone(tmp_path: Path) -> None:
+    """The caller gave up, the charge landed later, and it went deeper than it may."""
+    file, metrics, five = tmp_path / "s.db", Metrics(), Limit.per(5, 60_000)
+    store = SqliteStore(file, metrics=metrics, pace=QUICK)
+    charge = Draw(0, 7 * MILLI, Mode.CHARGE, max_debt=MILLI // 2)
+    with locked(file):
+        charging = asyncio.create_task(store.take([call(charge, limit=five)], NOW))
+        await failures(metrics, 1)
+        await gone(charging)
+    await store.close()
+    assert metrics.debt_dropped.value == 1.5

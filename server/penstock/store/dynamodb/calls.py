@@ -20,6 +20,7 @@ from penstock.store.dynamodb.lanes import Job, Lanes
 from penstock.store.dynamodb.location import Cascade
 from penstock.store.dynamodb.rewrite import undo_for_sure
 from penstock.store.dynamodb.rounds import Ask, Verdict
+from penstock.store.owed import count_dropped
 
 T = TypeVar("T")
 
@@ -72,13 +73,19 @@ class Calls:
         must_land = any(take.must_land for take in takes)
         if len(families) == 1 and (len(takes) == 1 or self._is_atomic):
             work = self._decide_whole(families[0], asked)
-            return await (self._begin(work) if must_land else work)
+            return await (self._begin(self._counted(work)) if must_land else work)
         refusing = self._refused_by_hints(families, now_ms)
         if refusing:
             self._engine.metrics.deny_cache_hits.add()
             work = self._refuse(families, refusing, asked)
-            return await (self._begin(work) if must_land else work)
-        return await self._begin(self._decide_apart(families, asked))
+            return await (self._begin(self._counted(work)) if must_land else work)
+        return await self._begin(self._counted(self._decide_apart(families, asked)))
+
+    async def _counted(self, work: Awaitable[dict[Key, Taken]]) -> dict[Key, Taken]:
+        """Count what charges could not put on record, also if the caller is gone."""
+        taken = await work
+        count_dropped(self._engine.metrics, taken.values())
+        return taken
 
     async def finish(self) -> None:
         """Wait for what callers left behind."""

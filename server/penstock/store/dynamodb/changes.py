@@ -58,7 +58,10 @@ class Change:
             limit = take.limits[draw.limit]
             if mode is Mode.CHARGE:
                 self._bound_verdict(draw.limit, draw.amount)
-                self._lower(draw.limit, draw.amount, keep=-most_debt(limit))
+                # A consume-only write gives the item the time that repays one burst of debt, and
+                # no more. So a charge that goes deeper settles the item, and must find it as seen.
+                keep = min(draw.most_debt(limit), most_debt(limit))
+                self._lower(draw.limit, draw.amount, keep=-keep)
                 if draw.mode is Mode.TAKE_OR_CHARGE:
                     # With more in the bucket it would be a take, which others could refuse.
                     self.is_exact = True

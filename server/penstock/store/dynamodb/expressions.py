@@ -136,7 +136,7 @@ def _bring_to_policy(expression: _Expression, write: Settle) -> None:
     else:
         expression.set(PARENT, {"S": parent.entity})
     for limit in write.changed:
-        for field, value in zip(PARAMETERS, limit[1:], strict=True):
+        for field, value in zip(PARAMETERS, limit[1:5], strict=True):
             expression.set(attribute(limit.name, field), number(value))
     for bucket in write.added:
         name = bucket.limit.name

@@ -105,7 +105,7 @@ def write_record(key: Key, image: Image) -> dict[str, Any]:
 
 
 def bucket_fields(bucket: Bucket) -> list[tuple[str, int]]:
-    values = (bucket.tokens, bucket.consumed, *bucket.limit[1:])
+    values = (bucket.tokens, bucket.consumed, *bucket.limit[1:5])
     fields = list(zip(FIELDS, values, strict=True))
     return [*fields, (FORGIVEN, bucket.forgiven)] if bucket.forgiven else fields
 

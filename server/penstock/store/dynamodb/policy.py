@@ -46,7 +46,7 @@ def make_policy(
     limits: tuple[Limit, ...], parent: Key | None = None, lasts: bool = False
 ) -> Policy:
     # Without the parent: it depends on what a request asks for, and which levels have it.
-    text = repr((sorted(map(tuple, limits)), lasts))
+    text = repr((sorted([limit[:5] for limit in limits]), lasts))
     filling = [_fill_ms(limit) for limit in limits]
     refilled = [fill for fill in filling if fill < NEVER]
     longest = max(filling, default=0)

@@ -36,6 +36,9 @@ CONFIG_VERSION: Final = "config_version"
 CHILD_COUNT: Final = "children"
 """How many entities have this one as their parent. It changes without a new version."""
 
+MAX_DEBT: Final = "md"
+"""Of a limit, in thousandths of a token. There only if it is bounded."""
+
 Record = dict[str, Any]
 
 
@@ -78,8 +81,10 @@ def limits_item(scope: Scope, stored: StoredLimits) -> Record:
         **_index("GSI2", SCOPES, listed_scope(scope)),
     }
     for limit in stored.limits:
-        for field, value in zip(PARAMETERS, limit[1:], strict=True):
+        for field, value in zip(PARAMETERS, limit[1:5], strict=True):
             item[_attribute(limit.name, field)] = number(value)
+        if limit.max_debt is not None:
+            item[_attribute(limit.name, MAX_DEBT)] = number(limit.max_debt)
     if stored.on_unavailable:
         item["on_unavailable"] = {"S": stored.on_unavailable}
     if scope.resource is not None:
@@ -94,7 +99,8 @@ def parse_limits(item: Attributes) -> StoredLimits:
     limits = []
     for name in (value["S"] for value in item["order"]["L"]):
         parameters = [int(item[_attribute(name, field)]["N"]) for field in PARAMETERS]
-        limits.append(Limit(name, *parameters))
+        limit, debt = Limit(name, *parameters), item.get(_attribute(name, MAX_DEBT))
+        limits.append(limit if debt is None else limit._replace(max_debt=int(debt["N"])))
     version = int(item[CONFIG_VERSION]["N"])
     return StoredLimits(tuple(limits), version, _text(item, "on_unavailable") or "")
 

@@ -191,7 +191,8 @@ class Create(NamedTuple):
         buckets = sorted(self.item.buckets, key=lambda bucket: bucket.limit.name)
         return Image(
             self.item._replace(buckets=tuple(buckets)),
-            self.policy.expires_s(self.now_ms),
+            # The first charge may be deeper than a burst.
+            self.policy.expires_s(self.now_ms, self.item.full_at_ms()),
             self.policy.fingerprint,
             self.policy.parent,
         )

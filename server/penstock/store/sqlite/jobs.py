@@ -38,7 +38,8 @@ class Job:
     answer: asyncio.Future[Any]
     caller: Caller | None
     owed: Work | None = None
-    """The part of the work that is due even if the caller is gone: charges and refunds."""
+    """The part of the work that is due even if the caller is gone: charges and refunds. Such work
+    answers how its takes went."""
     asked_ms: int = 0
     asked_s: float = 0.0
     """When a job with an owed part came, by both clocks."""

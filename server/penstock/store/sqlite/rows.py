@@ -133,8 +133,7 @@ def _dump(item: Item) -> str:
 
 @lru_cache(maxsize=10_000)
 def _policy(limit: Limit) -> tuple[str, str]:
-    name, *numbers = limit
-    return json.dumps(name), ",".join(map(str, numbers))
+    return json.dumps(limit.name), ",".join(map(str, limit[1:5]))
 
 
 def _load(buckets: Mapping[str, list[int]]) -> tuple[Bucket, ...]:

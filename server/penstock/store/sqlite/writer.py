@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.errors import StoreError
-from penstock.store.owed import LANDS_WITHIN_S, TRIES
+from penstock.store.owed import LANDS_WITHIN_S, TRIES, count_dropped
 from penstock.store.spans import describe_items
 from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.faults import FileGoneError, kind_of, may_pass
@@ -181,6 +181,8 @@ class GroupWriter:
                     self._landed.value += 1
                     span.note("penstock.outcome", "landed")
                     for job, result in zip(group, results, strict=True):
+                        if job.owed is not None:
+                            count_dropped(self._metrics, result)
                         if not job.answer.done():
                             job.answer.set_result(result)
             self._commit_seconds.observe(time.perf_counter() - start)

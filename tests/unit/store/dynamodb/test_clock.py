@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from penstock.core.bucket import CLOCKS_APART_MS, Item, credit
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, NO_BOUND, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.images import parse_image
 from penstock.store.dynamodb.keys import primary_key
@@ -223,6 +223,26 @@ async def test_a_debt_deeper_than_a_cut_burst_is_outlived_too(scene: Scene) -> N
     assert gone_ms is not None
     assert item.buckets[0].tokens < -9 * MILLI
     assert gone_ms >= item.full_at_ms() + CLOCKS_APART_MS > NOW + 10 * MINUTE
+
+
+@pytest.mark.parametrize("written", ["created", "settled", "charged beside"])
+async def test_a_debt_of_many_bursts_is_outlived_too(scene: Scene, written: str) -> None:
+    """A thousand minutes of it, whichever write makes it, and whatever is taken beside it."""
+    bob, limits = scene.key("bob"), (TEN, Limit.per(100, MINUTE, name="beside"))
+    charge = Draw(0, 10_000 * MILLI, Mode.CHARGE, max_debt=NO_BOUND)
+    if written != "created":
+        await scene.store.take([Take(bob, limits, (Draw(0, MILLI),))], NOW)
+    await scene.store.take([Take(bob, limits, (charge,))], NOW)
+    if written == "charged beside":
+        for step in range(3):
+            await scene.store.take([Take(bob, limits, (Draw(1, MILLI),))], NOW + step)
+    item, gone_ms = await stored(scene, bob), await expires(scene, bob)
+    assert gone_ms is not None
+    assert gone_ms >= item.full_at_ms() + CLOCKS_APART_MS > NOW + 1_000 * MINUTE
+    (check,) = await process(scene.connected).take(
+        [Take(bob, limits, (Draw(0, 0),))], NOW + 900 * MINUTE
+    )
+    assert not check.drawn[0].fits
 
 
 async def test_every_write_puts_the_end_off(scene: Scene) -> None:

@@ -169,6 +169,23 @@ async def test_what_is_owed_lands_once_though_its_caller_is_gone(
     assert scene.store.metrics.not_landed.value == 0
 
 
+@pytest.mark.usefixtures("hurried")
+async def test_what_is_not_on_record_is_counted_though_its_caller_is_gone(scene: Scene) -> None:
+    """The caller gave up, the charge landed later, and it went deeper than it may."""
+    key, five = scene.key("bob"), Limit.per(5, 60_000)
+    await scene.store.take([take(key, 3, limit=five)], NOW)
+    scene.fail(UPDATE, THROTTLED)
+    charge = Draw(0, 7 * MILLI, Mode.CHARGE, max_debt=MILLI // 2)
+    call = asyncio.create_task(scene.store.take([Take(key, (five,), (charge,))], NOW))
+    await asyncio.sleep(0)
+    await scene.wait_for_calls(UPDATE, 1)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await scene.store.close()
+    assert scene.store.metrics.debt_dropped.value == 4.5
+
+
 @pytest.mark.parametrize(
     ("fault", "consumed"),
     [(Lose(), 1), (Cut(), 1), (Refuse(), 0), (Answer(500, "InternalServerError"), 0)],

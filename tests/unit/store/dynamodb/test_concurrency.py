@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from penstock.core.bucket import Bucket, Item, credit
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, NO_BOUND, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.location import CALL_S, Location
 from penstock.store.dynamodb.policy import make_policy
@@ -20,7 +20,7 @@ from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.writes import Path
 
 from tests.support.aws_proxy import Hold
-from tests.support.tables import new_table, open_on
+from tests.support.tables import PATIENT_S, new_table, open_on
 from tests.unit.store.dynamodb.scenes import (
     DAY,
     MINUTE,
@@ -329,3 +329,21 @@ async def test_only_lost_races_count_as_such(
     answers = await asyncio.gather(*[fits(scene.store, call) for call in calls])
     assert answers == [[True]] * 5
     assert caplog.records == []
+
+
+async def test_reports_of_many_servers_deepen_one_debt_and_none_is_lost(scene: Scene) -> None:
+    """Each write that goes deeper than a burst must find the item as seen, so they race."""
+    bob, ten = scene.key("bob"), Limit.per(10, DAY)
+    report = Take(bob, (ten,), (Draw(0, 7 * MILLI, Mode.CHARGE, max_debt=NO_BOUND),))
+    connected = scene.connected
+    servers = [
+        DynamoStore(connected.direct, connected.location, timer_s=lambda: 0.0, call_s=PATIENT_S)
+        for _ in range(5)
+    ]
+
+    async def serve(server: DynamoStore) -> int:
+        told = [await server.take([report], NOW) for _ in range(10)]
+        return sum(taken.dropped for (taken,) in told)
+
+    assert await asyncio.gather(*map(serve, servers)) == [0] * 5
+    assert await buckets(scene.store, bob) == [(10 - 350, 350)]

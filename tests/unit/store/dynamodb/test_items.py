@@ -61,6 +61,7 @@ limits = st.builds(
     burst=st.integers(0, 2**42),
     refill=st.integers(0, 2**42),
     period_ms=st.integers(1, 2**42),
+    max_debt=st.none(),
 )
 buckets = st.builds(Bucket, limits, st.integers(-(2**42), 2**42), st.integers(0, 2**62))
 
