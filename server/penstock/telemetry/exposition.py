@@ -1,4 +1,4 @@
-"""Metrics as text: for Prometheus, and for people."""
+"""Metrics as text, for Prometheus and for people."""
 
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
@@ -10,7 +10,7 @@ from penstock.telemetry.metrics import AnyFamily
 def prometheus_text(families: Iterable[AnyFamily], in_milliseconds: Collection[str] = ()) -> str:
     """All metrics in Prometheus' text format, 0.0.4.
 
-    `in_milliseconds` names metrics that count seconds, and are to show milliseconds.
+    `in_milliseconds` names metrics that are measured in seconds and shown in milliseconds.
     """
     return "".join(
         line
@@ -20,7 +20,7 @@ def prometheus_text(families: Iterable[AnyFamily], in_milliseconds: Collection[s
 
 
 def stats_text(families: Iterable[AnyFamily]) -> str:
-    """A line for each value, as the reference server's debug port has them."""
+    """A line for each value, as on the debug port of the reference server."""
     return "".join(sorted(line for family in families for line in _stats_lines(family)))
 
 
@@ -51,10 +51,10 @@ def _stats_lines(family: AnyFamily) -> Iterator[str]:
             yield f"{name}: {_number(series.value)}\n"
 
 
-# Those of rules come five times on each page: they are most of it.
+# The labels of rules appear five times on each page, and are most of the page.
 @lru_cache(maxsize=2 * MAX_SERIES)
 def _labels(names: Labels, values: Labels) -> str:
-    """An empty label is as good as none."""
+    """Labels in Prometheus' format. An empty label is left out: it means the same."""
     pairs = zip(names, values, strict=True)
     shown = [f'{name}="{_escape(value)}"' for name, value in pairs if value]
     return f"{{{','.join(shown)}}}" if shown else ""

@@ -1,7 +1,8 @@
-"""What the reference server counts for each rule: hits, and how near to the limit they came.
+"""Counts for each rule, as in the reference server: all hits, over and near the limit.
 
-A rule is known by its path: the domain, then `key_value` or `key` for each level. Values of clients
-stand in it only where a rule says so (`detailed_metric`, `value_to_metric`), and up to a bound.
+The path of a rule identifies the rule: the domain, then `key_value` or `key` for each level. A path
+contains values of clients only if the rule says so (`detailed_metric`, `value_to_metric`), and only
+up to a bound.
 """
 
 import re
@@ -16,11 +17,11 @@ Path = tuple[str, ...]
 
 MAX_DETAILED: Final = 1_000
 MAX_DETAILED_LENGTH: Final = 1_000
-"""Paths that hold a client's values, and their characters. Those that come later, or are longer,
-are counted for their rule alone."""
+"""Bounds on paths with values of clients: their number, and the characters of each. Hits of further
+or longer paths count for the path without values."""
 
 MAX_PART: Final = 200
-"""Characters of a level with a client's value in it. What is longer is cut."""
+"""Characters of a level that contains a client's value. Longer levels are cut."""
 
 TEXTS: Final = {
     "total_hits": "Hits that requests asked of a rule.",
@@ -30,7 +31,7 @@ TEXTS: Final = {
     "shadow_mode": "Hits over the limit that passed because the rule is in shadow mode.",
 }
 
-# The reference server's own cleaning: in its names a dot begins the next level.
+# The reference server replaces the same characters: in StatsD names, a dot begins the next level.
 _SIGNS: Final = str.maketrans(":|", "__")
 _IPV4: Final = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 
@@ -53,14 +54,14 @@ class Hits:
 
 
 class RuleHits:
-    """The hits of every rule, for as long as the server runs: counters outlive a reload."""
+    """The hits of every rule since the server started. A reload of rules resets no counter."""
 
     def __init__(self) -> None:
         self._hits: dict[Path, Hits] = {}
         self._detailed = 0
 
     def of(self, path: Path, plain: Path) -> Hits:
-        """The hits of a path. `plain` is the same without the values of clients."""
+        """The hits of a path. `plain` is the same path without the values of clients."""
         found = self._hits.get(path)
         if found is not None:
             return found
@@ -77,7 +78,7 @@ class RuleHits:
         return self._hits.setdefault(path, Hits(path))
 
     def families(self) -> "Iterator[HitsFamily]":
-        """The counts, by the first two levels for Prometheus, as in the reference server."""
+        """The counts. Prometheus gets them by the first two levels, as in the reference server."""
         alike: dict[Labels, list[Hits]] = {}
         for hits in self._hits.values():
             alike.setdefault(hits.labels, []).append(hits)
@@ -86,7 +87,7 @@ class RuleHits:
 
 
 class HitsFamily:
-    """One of the counts of all rules, as a family of metrics."""
+    """One count, such as `over_limit`, of all rules as a family of metrics."""
 
     kind: Final = "counter"
     labels: Final = ("domain", "key1", "key2")

@@ -1,7 +1,7 @@
-"""What metrics are made of: values and distributions, in families told apart by labels.
+"""The parts of metrics: families of values and distributions. Labels tell the series apart.
 
-The laws of this file: labels are names that the operator or this code chose, never a client's; the
-number of series has a bound all the same; and all of it belongs to one thread, the event loop's.
+The laws of this file: the operator or this code chooses the labels, never a client. The number of
+series has a bound all the same. Only the thread of the event loop uses metrics.
 """
 
 import re
@@ -13,10 +13,10 @@ Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 
 MAX_SERIES: Final = 10_000
-"""In one family. Prometheus is well with that, and it is some 2 MB here."""
+"""Series of one family. Prometheus can handle this many, and they take about 2 MB here."""
 
 OTHER: Final = "other"
-"""Stands for all labels that came after the bound was reached."""
+"""Replaces all labels that come after the bound is reached."""
 
 
 class Value:
@@ -32,7 +32,7 @@ class Value:
 
 
 class Distribution:
-    """How many values were at most each of some bounds, and their sum."""
+    """How many values fall under each of some bounds, and the sum of all values."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -51,7 +51,7 @@ V = TypeVar("V", bound=Series)
 
 
 class Family(Generic[V]):
-    """A metric: its series by their labels' values."""
+    """A metric: its series, by the values of their labels."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Family(Generic[V]):
         make: Callable[[], V],
         statsd: str = "",
     ) -> None:
-        """`statsd` is its name there; `{0}` is the first label's value."""
+        """`statsd` is the name for StatsD, with `{0}` for the value of the first label."""
         self.name = name
         self.text = text
         self.kind = kind
@@ -72,7 +72,7 @@ class Family(Generic[V]):
         self._series: dict[Labels, V] = {}
 
     def of(self, *values: str) -> V:
-        """The series of these labels, made if there is none."""
+        """The series with these values of labels. The series is created if it does not exist."""
         found = self._series.get(values)
         if found is None:
             if len(self._series) >= MAX_SERIES:
@@ -81,21 +81,21 @@ class Family(Generic[V]):
         return found
 
     def clear(self) -> None:
-        """Forget all series, as for gauges of what is no more."""
+        """Delete all series, for gauges of things that no longer exist."""
         self._series.clear()
 
     def series(self) -> Iterator[tuple[Labels, V]]:
         yield from self._series.items()
 
     def statsd_series(self) -> Iterator[tuple[str, V]]:
-        """The same by their names for StatsD."""
+        """The series by their names for StatsD."""
         for values, series in self._series.items():
-            # An empty label, as of a limit without a name, stands last.
+            # Only the last label can be empty: the name of a limit without a name.
             yield self._statsd.format(*map(clean_part, values)).rstrip("."), series
 
 
 def clean_part(text: str) -> str:
-    """A part of a name for StatsD, where these signs have a meaning."""
+    """A part of a name for StatsD, without characters that have a meaning there."""
     return _UNCLEAN.sub("_", text)
 
 

@@ -1,4 +1,4 @@
-"""Logs to stderr: a line of text for each message, or of JSON."""
+"""Logs to stderr: a line of text or JSON for each message."""
 
 import json
 import logging
@@ -13,10 +13,10 @@ MAX_FIELD: Final = 100_000
 
 
 class TextFormatter(logging.Formatter):
-    """A line for each message, and indented ones where it has more, as errors of rules have.
+    """Writes a line for each message. Further lines of a message are indented.
 
-    Whoever logs what a client chose escapes it. This is for those who forget: nothing that a client
-    sends begins a line of the log, or reaches a terminal raw.
+    Code that logs text from clients escapes the text. If the code forgets, this formatter makes
+    sure that such text never begins a line of the log, and never reaches a terminal unescaped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -39,12 +39,12 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = cut(self.formatException(record.exc_info), MAX_FIELD)
-        # In ASCII: it stays JSON, whatever the encoding of stderr makes of other characters.
+        # In ASCII, so that the line is JSON in every encoding of stderr.
         return json.dumps(line)
 
 
 def set_up(level: str, form: str) -> Repeats:
-    """Log from now on. Libraries tell secrets below warnings, so they are not asked for those."""
+    """Start to log. Libraries log secrets below warnings, so they log only warnings and errors."""
     repeats = Repeats()
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
@@ -53,6 +53,6 @@ def set_up(level: str, form: str) -> Repeats:
     logging.basicConfig(level=max(severity, logging.WARNING), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
     logging.getLogger("penstock").setLevel(severity)
-    # A line for each header that is not UTF-8, and all of what clients sent in it.
+    # gRPC would log each header that is not UTF-8, with all that the client sent.
     logging.getLogger("grpc").setLevel(logging.CRITICAL)
     return repeats

@@ -1,6 +1,6 @@
-"""Every metric, declared once: the docs, the dashboard's check and all pages derive from here.
+"""Every metric, declared once. The docs, the check of the dashboard and all pages use this file.
 
-Those that begin with `ratelimit_` are the reference server's, with its names and labels.
+Metrics that begin with `ratelimit_` have the names and labels of the reference server.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from penstock.telemetry.instruments import Distribution, Family, Kind, Labels, S
 SECONDS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 )  # fmt: skip
-"""Envoy waits 20 ms by default, and a DynamoDB call at most a second."""
+"""Envoy waits 20 ms by default. A call to DynamoDB takes at most 1 s."""
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -37,7 +37,7 @@ class Metrics:
     def __init__(self) -> None:
         self._families: list[AnyFamily] = []
         self.before_reading: list[Callable[[], None]] = [self._count_requests]
-        """Called before metrics are read: for what is cheaper to look up than to keep."""
+        """Called before metrics are read, for values that are cheaper to look up than to keep."""
 
         # Requests.
         self.rule_hits = RuleHits()
@@ -204,13 +204,13 @@ class Metrics:
         )
 
     def families(self) -> list[AnyFamily]:
-        """All of them, as they are now."""
+        """All metrics, with their current values."""
         for update in self.before_reading:
             update()
         return [*self.rule_hits.families(), *self._families]
 
     def _count_requests(self) -> None:
-        """Each has a time, so that there is no need to count them, too, while they wait."""
+        """Count requests from their response times. This saves work while a request waits."""
         for labels, seconds in self.response_seconds.series():
             self.requests.of(*labels).value = sum(seconds.counts)
 

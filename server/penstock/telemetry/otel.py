@@ -1,6 +1,6 @@
 """Spans with OpenTelemetry. `otlp.py` sends them.
 
-Imported only where tracing is on: it takes a while.
+Imported only if tracing is on, because the import takes a while.
 """
 
 import logging
@@ -32,17 +32,17 @@ from penstock.telemetry.tracing import Span as AnySpan
 LOG: Final = logging.getLogger(__name__)
 
 STOP_S: Final = 5.0
-"""For what is left to send when the server stops: a collector that is gone must not hold it up."""
+"""Time to send the last spans when the server stops. A collector that is gone must not delay it."""
 
 
 MAX_STATUS: Final = 1_500
-"""Characters of why something failed: what AWS says of it, and what to do, fit."""
+"""Characters of an error. The text of AWS and the advice what to do fit."""
 
 
 class OtelSpan:
-    """Clients choose what some attributes say, so all texts are escaped here.
+    """Clients choose the values of some attributes, so all texts are escaped here.
 
-    The SDK cuts attributes, as long as its own settings or `otlp.py` say, but not the status.
+    The SDK cuts long attributes, by its own settings or those of `otlp.py`, but not the status.
     """
 
     __slots__ = ("_span",)
@@ -66,7 +66,7 @@ class OtelSpan:
 
 
 class OtelTracer:
-    """A caller is its context: its span, which may have ended, and its baggage."""
+    """A caller is an OpenTelemetry context: a span, which may have ended, and baggage."""
 
     def __init__(self, provider: TracerProvider, propagator: TextMapPropagator) -> None:
         self._provider = provider
@@ -75,7 +75,7 @@ class OtelTracer:
 
     @contextmanager
     def request(self, name: str, headers: Headers) -> Iterator[AnySpan]:
-        carrier = dict(headers())  # Envoy sends each once
+        carrier = dict(headers())  # Envoy sends each header once
         above = self._propagator.extract(carrier, context=Context())
         if _declines(carrier) and not _span_context(above).is_valid:
             yield NO_SPAN
@@ -84,7 +84,7 @@ class OtelTracer:
             yield span
 
     def caller(self) -> Context | None:
-        # Also of a span that has ended: what is owed to a caller that is gone is its work too.
+        # The span may have ended: a charge for a caller that has gone still belongs to its trace.
         context = get_current()
         return context if _span_context(context).trace_flags.sampled else None
 
@@ -112,7 +112,7 @@ class OtelTracer:
             span.end()
 
     def stop(self) -> None:
-        """Send what is left, and wait for that, but not for long."""
+        """Send the last spans, and wait for at most STOP_S."""
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
         sending.join(STOP_S)
@@ -125,5 +125,5 @@ def _span_context(context: Context) -> SpanContext:
 
 
 def _declines(carrier: Mapping[str, str | bytes]) -> bool:
-    """B3 may say no without naming a trace, which OpenTelemetry does not read."""
+    """B3 can decline to trace without naming a trace. OpenTelemetry ignores this."""
     return carrier.get("b3") == "0" or carrier.get("x-b3-sampled") == "0"

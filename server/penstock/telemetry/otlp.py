@@ -1,6 +1,7 @@
-"""Sends traces over OTLP, as our settings and OpenTelemetry's own variables say.
+"""Sends traces over OTLP, by our settings and OpenTelemetry's own variables.
 
-OTEL_* go before ours, as all that reads them does. Sending needs the extra `otlp`.
+The OTEL_* variables count before our settings, as users of OpenTelemetry expect. To send traces,
+install the extra `otlp`.
 """
 
 import logging
@@ -32,17 +33,17 @@ EXPORTERS: Final = {
 }
 
 PROTOCOLS: Final = {"grpc": "grpc", "http/protobuf": "http"}
-"""OpenTelemetry's names for them."""
+"""OpenTelemetry's names for the protocols."""
 
 MAX_TEXT: Final = 1_024
-"""Characters of an attribute. Clients choose what is in some, and thousands of spans may wait."""
+"""Characters of an attribute. Clients choose some attributes, and thousands of spans may wait."""
 
 QUIET: Final = (
     "opentelemetry.baggage.propagation",
     "opentelemetry.trace",
     "opentelemetry.util.re",
 )
-"""These would log headers that they can't read: callers' and the collector's, which are secrets."""
+"""These loggers would log headers that they can't read. Headers for the collector hold secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class TracingOptions:
 
 
 def make_tracer(options: TracingOptions) -> OtelTracer:
-    """A tracer that sends to where OTEL_EXPORTER_OTLP_* say. ConfigError if it can't be made."""
+    """A tracer that sends to the address in OTEL_EXPORTER_OTLP_*. ConfigError if that fails."""
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
@@ -71,8 +72,8 @@ def make_tracer(options: TracingOptions) -> OtelTracer:
     except ConfigError:
         raise
     except Exception as exc:
-        # What OpenTelemetry raises has no root of its own.
-        raise ConfigError(f"traces can't be sent, see OTEL_*: {exc}") from exc
+        # The exceptions of OpenTelemetry have no common class.
+        raise ConfigError(f"traces can't be sent; check the OTEL_* variables: {exc}") from exc
     return OtelTracer(provider, propagator)
 
 
@@ -88,7 +89,7 @@ def _resource(options: TracingOptions) -> Resource:
 
 
 def _sampler(options: TracingOptions) -> ParentBased | None:
-    """None: OpenTelemetry reads it from OTEL_TRACES_SAMPLER."""
+    """The sampler. None means that OpenTelemetry reads OTEL_TRACES_SAMPLER."""
     if os.environ.get("OTEL_TRACES_SAMPLER"):
         return None
     return ParentBased(TraceIdRatioBased(options.sampling_rate))
@@ -104,9 +105,9 @@ def _propagator() -> TextMapPropagator:
     if os.environ.get("OTEL_PROPAGATORS"):
         propagator: TextMapPropagator = _import("opentelemetry.propagate").get_global_textmap()
         return propagator
-    # Reads the single header too.
+    # B3MultiFormat also reads the single header.
     b3 = _import("opentelemetry.propagators.b3").B3MultiFormat()
-    # The last that finds something wins: W3C, if a caller sends both.
+    # The last propagator that finds a trace wins: W3C, if a caller sends both.
     return CompositePropagator([b3, TraceContextTextMapPropagator(), W3CBaggagePropagator()])
 
 
@@ -124,7 +125,7 @@ def _exporter(protocol: str) -> Any:
 
 
 def _check_headers(name: str) -> None:
-    """ConfigError if there is one that can't be sent, and so would end up in the log."""
+    """Raise ConfigError for a header that can't be sent: the exporter would log it."""
     for part in filter(str.strip, os.environ.get(name, "").split(",")):
         values = parse_env_headers(part, liberal=True).values()
         if not values or not all(value.isascii() and value.isprintable() for value in values):

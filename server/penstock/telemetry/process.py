@@ -1,4 +1,4 @@
-"""What the process itself needs: CPU, memory, files, and how late its event loop is."""
+"""Metrics of the process: CPU, memory, open files, and the lag of the event loop."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ _PROC: Final = Path("/proc/self")
 
 
 def watch_process(metrics: Metrics) -> None:
-    """Have the figures of the process looked up whenever metrics are read."""
+    """Update the metrics of the process whenever metrics are read."""
     metrics.start_time.value = time.time()
     metrics.before_reading.append(lambda: _look(metrics))
 
@@ -31,7 +31,7 @@ def _look(metrics: Metrics) -> None:
 
 
 async def measure_lag(metrics: Metrics) -> None:
-    """Sleep and see how late it gets, for ever."""
+    """Sleep and measure how late the sleep ends, for ever."""
     loop = asyncio.get_running_loop()
     while True:
         due_s = loop.time() + PAUSE_S

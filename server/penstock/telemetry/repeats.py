@@ -1,4 +1,4 @@
-"""What repeats itself in the log is said once a minute, with its count."""
+"""Logs a repeated message once a minute, with the number of repeats."""
 
 import logging
 import threading
@@ -13,21 +13,21 @@ from typing import Final
 from penstock.core.foreign_text import cut
 
 WINDOW_S: Final = 60.0
-"""How long the same message is counted instead of said."""
+"""Time in which the same message is counted instead of logged."""
 
 MAX_ALIKE: Final = 10
-"""Messages in that time that differ only in what they name. Further ones count as one."""
+"""Messages in this time that differ only in their arguments. Further ones count as one message."""
 
 MAX_KEPT: Final = 1_000
 
 MAX_TEXT: Final = 1_000
-"""Characters of a message that are kept of it, to be said again with its count."""
+"""Characters of a message that are kept, for the line with the number of repeats."""
 
 Kind = tuple[str, str, str]
-"""A logger, a message as it stands in the code, and the kind of exception that comes with it."""
+"""A logger, a message as written in the code, and the class of the logged exception."""
 
 Key = tuple[Kind, str]
-"""A kind, and the message, or the hash of a long one; empty for all that are too many."""
+"""A kind, and the message or the hash of a long message. Empty for messages beyond MAX_ALIKE."""
 
 
 @dataclass(slots=True)
@@ -40,10 +40,10 @@ class _Said:
 
 
 class Repeats(logging.Filter):
-    """Lets a warning or an error pass once a minute, and counts it in between.
+    """Lets each warning or error pass once a minute, and counts its repeats in between.
 
-    Libraries log from threads of their own, and from destructors that may run at any moment: hence
-    the lock, and that a thread can't lock itself out.
+    Libraries log from their own threads, and from destructors that may run at any moment. So there
+    is a lock, and the lock is reentrant.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -51,7 +51,7 @@ class Repeats(logging.Filter):
         self._clock_s = clock_s
         self._lock = threading.RLock()
         self._said: dict[Key, _Said] = {}
-        """The oldest first, so that those whose minute is over are in front."""
+        """The oldest first, so that messages whose minute is over are in front."""
         self._alike: Counter[Kind] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -76,13 +76,13 @@ class Repeats(logging.Filter):
         return is_new
 
     def tell_due(self) -> None:
-        """Say how often messages came again, once their minute is over."""
+        """Log the number of repeats of each message whose minute is over."""
         with self._lock:
             over = self._take_due(self._clock_s())
         _tell(over)
 
     def tell_all(self) -> None:
-        """The same for all of them, before the process ends."""
+        """Log the number of repeats of all messages, before the process ends."""
         with self._lock:
             over = self._take_due(float("inf"))
         _tell(over)
@@ -94,7 +94,7 @@ class Repeats(logging.Filter):
         return over
 
     def _take_first(self) -> list[logging.LogRecord]:
-        """Forget the oldest; gives what is to be said of it, if it came again."""
+        """Forget the oldest message. Return the record with its number of repeats, if any."""
         kind, name = next(iter(self._said))
         said = self._said.pop((kind, name))
         self._alike[kind] -= 1
@@ -104,10 +104,10 @@ class Repeats(logging.Filter):
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """The message. Whoever logs must not fail for what it says."""
+    """The message. To log must never raise an error."""
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 - it runs whatever the arguments have for `str`
+    except Exception:  # noqa: BLE001 - `str` of the arguments can raise anything
         return f"{record.msg} (its arguments do not fit)"
 
 
@@ -121,7 +121,7 @@ def _read(record: logging.LogRecord) -> tuple[Kind, str]:
 
 
 def _name(text: str) -> str:
-    """What stands for a text in memory: a thousand long ones would fill it."""
+    """A short name for a text: a thousand long texts would fill the memory."""
     if len(text) <= MAX_TEXT:
         return text
     return sha256(text.encode(errors="backslashreplace")).hexdigest()
@@ -142,6 +142,6 @@ def _count(said: _Said, *, is_of_many: bool) -> logging.LogRecord:
 
 
 def _tell(counts: Iterable[logging.LogRecord]) -> None:
-    """Outside of the lock, as it writes."""
+    """Called without the lock, because handlers write."""
     for record in counts:
         logging.getLogger(record.name).handle(record)

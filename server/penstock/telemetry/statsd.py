@@ -1,4 +1,4 @@
-"""Sends metrics to StatsD over TCP, by the reference server's names."""
+"""Sends metrics to StatsD over TCP, with the names of the reference server."""
 
 import asyncio
 import logging
@@ -12,16 +12,16 @@ from penstock.telemetry.metrics import AnyFamily, Metrics
 LOG: Final = logging.getLogger(__name__)
 
 SEND_S: Final = 5.0
-"""For a connection, and for all that is sent in one go."""
+"""Time to connect and to send all lines."""
 
 Tags = Iterable[tuple[str, str]]
 
 Counted = tuple[str, str]
-"""A name, and what was observed so often, in milliseconds; empty for a counter."""
+"""A name, and the observed value in milliseconds. The value is empty for a counter."""
 
 
 class Changes:
-    """What changed since the last time, as lines for StatsD."""
+    """Changes since the last send, as lines for StatsD."""
 
     def __init__(self, tags: Tags = ()) -> None:
         self._suffix = "".join(
@@ -32,12 +32,12 @@ class Changes:
         self._unsent: dict[Counted, float] = {}
 
     def lines(self, families: Iterable[AnyFamily]) -> list[str]:
-        """The lines to send. Until `sent` is called, the same changes come again."""
+        """The lines to send. Until `sent` is called, the lines contain the same changes again."""
         gauges: dict[str, float] = {}
-        # Names that are the same once they are clean add up.
+        # If cleaning makes two names equal, their counts add up.
         counts: defaultdict[Counted, float] = defaultdict(int)
         for family in families:
-            # A timer is in milliseconds, whatever a distribution of sizes is.
+            # A timer of StatsD is in milliseconds. Sizes are sent as they are.
             unit = 1000 if family.name.endswith("_seconds") else 1
             for name, series in family.statsd_series():
                 if isinstance(series, Distribution):
@@ -64,20 +64,20 @@ class Changes:
 
 
 def _by_bound(series: Distribution) -> Iterable[tuple[float, int]]:
-    """How many values came under each bound; those beyond the last count as that."""
+    """The number of values under each bound. Values beyond the last bound count as the last."""
     return zip([*series.bounds, series.bounds[-1]], series.counts, strict=True)
 
 
 def _number(value: float) -> str:
-    """Without an exponent, which not every StatsD reads."""
+    """A number without an exponent, because not every StatsD reads exponents."""
     return str(int(value)) if value == int(value) else f"{value:.6f}".rstrip("0")
 
 
 def _rate(count: float) -> str:
-    """One in so many, and a little less: who reads it may cut off what is after the point.
+    """The sample rate 1/count, a little too low, so that a reader that rounds down gets count.
 
-    The last digit is one too low. A rate of exactly 1/3125 has no exact double, and one divided by
-    the nearest double is less than 3125. One unit of the last digit is more than that error.
+    A reader computes 1/rate. The rate 1/3125 has no exact double, and 1 divided by the nearest
+    double is less than 3125. So the last digit is one too low, which outweighs that error.
     """
     if count == 1:
         return "1"
@@ -93,7 +93,7 @@ class Sender:
         self._is_away = False
 
     async def run(self, interval_s: float) -> None:
-        """Send again and again."""
+        """Send every `interval_s`, for ever."""
         while True:
             await asyncio.sleep(interval_s)
             await self.send()
@@ -104,20 +104,22 @@ class Sender:
         try:
             async with asyncio.timeout(SEND_S):
                 await _send(self._host, self._port, "".join(f"{line}\n" for line in lines))
-        except (OSError, UnicodeError) as exc:  # TimeoutError is one; names may be no names
+        except (OSError, UnicodeError) as exc:  # includes TimeoutError; a host name may be invalid
             if not self._is_away:
                 why = str(exc) or "no answer in time"
-                LOG.warning("no StatsD at %s:%s, trying again: %s", self._host, self._port, why)
+                LOG.warning(
+                    "can't reach StatsD at %s:%s, will try again: %s", self._host, self._port, why
+                )
             self._is_away = True
             return
         self._changes.sent()
         if self._is_away:
-            LOG.info("StatsD at %s:%s is back", self._host, self._port)
+            LOG.info("StatsD at %s:%s answers again", self._host, self._port)
         self._is_away = False
 
 
 async def _send(host: str, port: int, text: str) -> None:
-    """A connection each time: it is every ten seconds, and one that is gone would not show."""
+    """Open a new connection each time. An old connection could be dead without an error."""
     _, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(text.encode())

@@ -1,6 +1,6 @@
-"""Traces, as the rooms that make spans see them. `otel.py` has what is behind it.
+"""Traces, as the parts of the server that make spans see them. `otel.py` implements them.
 
-The law of this file: without a tracer nothing is done, so that it costs nothing.
+The law of this file: without a tracer, nothing is done, so tracing costs nothing.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,10 +11,10 @@ from typing import Any, Protocol
 Attribute = str | int | float | bool | Sequence[str]
 
 Headers = Callable[[], Iterable[tuple[str, str | bytes]]]
-"""The caller's metadata, asked for only if somebody wants to know."""
+"""Returns the caller's metadata. Called only if the metadata is needed."""
 
 Caller = Any
-"""The span of a request, kept for work that is done for it elsewhere."""
+"""The span of a request, kept for work for this request in another task."""
 
 
 class Span(Protocol):
@@ -22,11 +22,11 @@ class Span(Protocol):
     def is_recorded(self) -> bool: ...
 
     def note(self, name: str, value: Attribute) -> None:
-        """Tell something about the work."""
+        """Add an attribute."""
         ...
 
     def fail(self, text: str) -> None:
-        """The work did not get done."""
+        """Mark the work as failed."""
         ...
 
 
@@ -36,16 +36,16 @@ class Tracer(Protocol):
         ...
 
     def caller(self) -> Caller | None:
-        """The request that is served here, if its trace is recorded."""
+        """The request that the current task serves, if its trace is recorded."""
         ...
 
     def work(self, name: str, callers: Iterable[Caller]) -> AbstractContextManager[Span]:
-        """The span of work for some requests: below the first, linked to the others."""
+        """The span of work for some requests: a child of the first, linked to the others."""
         ...
 
 
 class _NoSpan:
-    """A span that nobody sees."""
+    """A span that records nothing."""
 
     is_recorded = False
 
@@ -73,7 +73,7 @@ NO_SPAN = _NoSpan()
 def work_span(
     tracer: Tracer | None, name: str, callers: Iterable[Caller | None]
 ) -> AbstractContextManager[Span]:
-    """A span of work for those callers whose traces are recorded; none if there are none."""
+    """A span of work for the callers whose traces are recorded; NO_SPAN without such callers."""
     if tracer is None:
         return NO_SPAN
     recorded = [caller for caller in callers if caller is not None]

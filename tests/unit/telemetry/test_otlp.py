@@ -132,10 +132,22 @@ def test_a_sampler_that_opentelemetry_does_not_know_is_one_that_samples_all(
             {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "thrift"},
             "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'thrift' is not one of grpc, http/protobuf",
         ),
-        ({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, "see OTEL_*: max_queue_size must be a positive"),
-        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "see OTEL_*: could not convert string to float"),
-        ({"OTEL_EXPORTER_OTLP_COMPRESSION": "xz"}, 'see OTEL_*: Invalid value "xz"'),
-        ({"OTEL_SPAN_LINK_COUNT_LIMIT": "x"}, "see OTEL_*: OTEL_SPAN_LINK_COUNT_LIMIT must be"),
+        (
+            {"OTEL_BSP_MAX_QUEUE_SIZE": "-1"},
+            "check the OTEL_* variables: max_queue_size must be a positive",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"},
+            "check the OTEL_* variables: could not convert string to float",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_COMPRESSION": "xz"},
+            'check the OTEL_* variables: Invalid value "xz"',
+        ),
+        (
+            {"OTEL_SPAN_LINK_COUNT_LIMIT": "x"},
+            "check the OTEL_* variables: OTEL_SPAN_LINK_COUNT_LIMIT must be",
+        ),
     ],
     ids=str,
 )
@@ -258,5 +270,5 @@ def _run(code: str, **environment: str) -> str:
 def test_a_propagator_that_is_not_there_is_an_error() -> None:
     """Told as such, though OpenTelemetry raises it from an import."""
     code = BLOCKED.format(module="nothing", protocol="http")
-    text = "traces can't be sent, see OTEL_*: Propagator jaeger not found."
+    text = "traces can't be sent; check the OTEL_* variables: Propagator jaeger not found."
     assert _run(code, OTEL_PROPAGATORS="jaeger").startswith(text)

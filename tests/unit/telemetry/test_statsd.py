@@ -143,8 +143,8 @@ async def test_nothing_is_lost_while_statsd_is_away(caplog: pytest.LogCaptureFix
         await sender.send()
     assert received.counters[HITS] == 131
     away, back = [record.getMessage() for record in caplog.records]
-    assert away.startswith(f"no StatsD at 127.0.0.1:{port}, trying again: ")
-    assert back == f"StatsD at 127.0.0.1:{port} is back"
+    assert away.startswith(f"can't reach StatsD at 127.0.0.1:{port}, will try again: ")
+    assert back == f"StatsD at 127.0.0.1:{port} answers again"
     await sender.send()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
 
@@ -182,7 +182,7 @@ async def test_a_listener_that_does_not_read_is_given_up_on(
 async def test_a_name_that_is_no_name_is_told(host: str, caplog: pytest.LogCaptureFixture) -> None:
     """The server goes on without StatsD."""
     await Sender(Metrics(), host, 8125).send()
-    assert f"no StatsD at {host}:8125" in caplog.text
+    assert f"can't reach StatsD at {host}:8125" in caplog.text
 
 
 @given(st.lists(st.tuples(st.integers(0, len(SECONDS)), st.integers(1, 10**7)), max_size=20))
