@@ -109,7 +109,9 @@ def make_sender(settings: Settings, metrics: Metrics) -> Sender | None:
     if not settings.use_statsd:
         return None
     if not settings.stats_flush_interval:
-        raise ConfigError("STATS_FLUSH_INTERVAL: 0 is no interval: write one such as 10s")
+        raise ConfigError(
+            "STATS_FLUSH_INTERVAL: 0 is not an interval: write a duration such as 10s"
+        )
     return Sender(metrics, settings.statsd_host, settings.statsd_port, settings.extra_tags)
 
 

@@ -185,7 +185,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         large.truncate(MAX_BYTES * 100)
     with pytest.raises(RulesError) as caught:
         RulesSource(file).load()
-    assert str(caught.value) == f"{file}: cannot be read: it is larger than 32 MiB"
+    assert str(caught.value) == f"{file}: cannot be read: the file is larger than 32 MiB"
 
 
 def test_many_limits_of_one_descriptor_take_no_square_of_time(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_rules_that_change_are_shown(tmp_path: Path) -> None:
         server.wait_for_log("domains: a")
         assert get(server.debug, "/rlconfig").text == ""
         file.write_text("bad\n")
-        server.wait_for_log("the last good ones stay")
+        server.wait_for_log("the last good rules stay")
         errors = [
             line for line in get(server.debug, "/stats").text.splitlines() if "load_error" in line
         ]

@@ -105,7 +105,7 @@ def test_json_is_a_line_a_message_whatever_happens(tmp_path: Path, rules: Path) 
         for _ in range(3):
             send_garbage(server.address)
         rules.write_text("domain: é\nbad: 1\nworse: 2\n")
-        server.wait_for_log("the last good ones stay")
+        server.wait_for_log("the last good rules stay")
         assert server.terminate() == 0
         lines = [json.loads(line) for line in server.log().splitlines()]
     for line in lines:
@@ -114,7 +114,7 @@ def test_json_is_a_line_a_message_whatever_happens(tmp_path: Path, rules: Path) 
         assert datetime.fromisoformat(line["@timestamp"]).tzinfo is not None
     assert [line["level"] for line in lines].count("error") == 1
     said = [line["@message"] for line in lines]
-    assert said[0] == "without a meaning here, and ignored: REDIS_URL"
+    assert said[0] == "ignored variables, which have no meaning here: REDIS_URL"
     assert said[-1] == "stopped"
     assert f"{rules}:2: config error, unknown key 'bad'\n{rules}:3: " in "\n".join(said)
 
@@ -155,7 +155,10 @@ def test_secrets_are_in_no_line_at_any_level(
         refused = xds.ask_in_vain(server.address, "example", entries(api_key="s3cretTen"))
         proxy.fail_always(None)
         proxy.down()
-        wait_for(lambda: ask(*stored) and "going by old" in server.log(), "the outage to be told")
+        wait_for(
+            lambda: ask(*stored) and "stored limits can't be read" in server.log(),
+            "the outage to be told",
+        )
         server.terminate()
         log = server.log()
     assert refused.code == "UNAVAILABLE"
@@ -167,7 +170,7 @@ def test_secrets_are_in_no_line_at_any_level(
         "[generic_key='slow'] within",
         "does not match the signature you provided",
         "check the secret key, and this machine's clock",
-        "there is no limit gpt-4/typo",
+        "limit gpt-4/typo does not exist",
         "Failed to export",
         "REDIS_AUTH",
     ):

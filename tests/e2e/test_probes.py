@@ -148,7 +148,7 @@ def test_a_server_without_rules_is_as_healthy_as_it_was_told(
         assert client.is_alive()
         # Rules that break later leave it as it is.
         rules.write_text(BROKEN)
-        server.wait_for_log("the last good ones stay")
+        server.wait_for_log("the last good rules stay")
         assert get(server.http, "/healthcheck").status == 200
         assert ready(server).status == 200
 

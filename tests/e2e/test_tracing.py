@@ -78,7 +78,7 @@ def test_the_settings_of_the_reference_server_are_understood(
 @pytest.mark.parametrize(
     ("environment", "text"),
     [
-        ({"TRACING_SAMPLING_RATE": "2"}, "TRACING_SAMPLING_RATE: '2' is no share"),
+        ({"TRACING_SAMPLING_RATE": "2"}, "TRACING_SAMPLING_RATE: '2' is not a share"),
         ({"TRACING_EXPORTER_PROTOCOL": "udp"}, "'udp' is not one of http, grpc"),
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "'zipkin' is not one of otlp, none"),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "is not one of grpc, http/protobuf"),

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 EXIT_ERROR: Final = 2
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
-"""128 and the number of the signal, SIGINT or SIGPIPE, as shells have it."""
+"""128 plus the number of the signal, SIGINT or SIGPIPE, as in shells."""
 
 EXAMPLES: Final = """\
 examples:
@@ -53,18 +53,18 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Exit codes: 0 done, 1 the answer is no, 2 it could not be done, 130 Ctrl-C, 141 nobody reads
-    the output any more.
+    Exit codes: 0 done, 1 the answer is no, 2 error, 130 Ctrl-C, 141 the reader of the output has
+    gone.
     """
     use_any_encoding()
     arguments = build_parser().parse_args(argv)
     try:
         code = int(arguments.run(arguments))
-        if sys.stdout is not None:  # as where the shell closed it
+        if sys.stdout is not None:  # None if the shell closed it
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # As with `penstock check … | head`: nobody listens, and Python flushes once more at exit.
+        # The reader has gone, as in `penstock check … | head`. Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except RulesError as exc:

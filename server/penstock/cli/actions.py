@@ -1,4 +1,4 @@
-"""An action of a group of commands, as `set` of `penstock limits`."""
+"""An action of a group of commands, such as `set` of `penstock limits`."""
 
 import argparse
 from collections.abc import Callable

@@ -11,7 +11,7 @@ from penstock.transport.client import Answered
 def answer_lines(arguments: argparse.Namespace, answered: Answered) -> list[str]:
     response = answered.response
     lines = [response.get("overall_code", "UNKNOWN")]
-    # Another server may answer with fewer.
+    # Another server may answer with fewer statuses.
     statuses = zip(arguments.descriptors, response.get("statuses", ()), strict=False)
     for number, (text, status) in enumerate(statuses):
         outcome = None if answered.charged is None else number in answered.charged
@@ -22,7 +22,7 @@ def answer_lines(arguments: argparse.Namespace, answered: Answered) -> list[str]
 
 
 def _describe(status: dict[str, Any], charge: str | None, is_charged: bool | None) -> str:
-    """`is_charged`: a charge over the limit landed. None if the server does not tell."""
+    """`is_charged`: a charge over the limit was made. None if the server does not say."""
     remaining = status.get("limit_remaining", 0)
     limit = status.get("current_limit")
     code = status.get("code", "UNKNOWN")

@@ -15,10 +15,10 @@ from penstock.store.policy_port import Change
 from penstock.store.port import Store
 
 NOTE_EVERY: Final = 1_000
-"""Changes. A log of a script has a line for so many."""
+"""Changes. Where stderr is not a terminal, a line is printed for each of this many changes."""
 
 LEFT_SHOWN: Final = 10
-"""Changes that were not made: with these, somebody sees where it ended."""
+"""Changes that were not made. The first ones show where `apply` stopped."""
 
 
 async def make_changes(
@@ -26,7 +26,7 @@ async def make_changes(
 ) -> bool:
     """Make all changes; False if somebody pressed Ctrl-C before the end.
 
-    What was made and what was not is told in any case.
+    If not all changes were made, print which were and which were not.
     """
     with ProgressLine() as progress, _interrupts() as interrupted:
         for number, one in enumerate(changes):
@@ -38,12 +38,12 @@ async def make_changes(
                 await _make(store, one, change)
             except PenstockError:
                 progress.clear()
-                _tell_left(changes, number, "then one went wrong", file)
+                _tell_left(changes, number, "then a change failed", file)
                 raise
             except asyncio.CancelledError:
-                # A second Ctrl-C, which does not wait for the store.
+                # A second Ctrl-C does not wait for the store.
                 progress.clear()
-                _tell_left(changes, number, "interrupted; the next may have been made", file)
+                _tell_left(changes, number, "interrupted; the next change may have been made", file)
                 raise
             _tell_progress(progress, number + 1, len(changes))
     return True
@@ -68,7 +68,7 @@ def _tell_left(changes: Sequence[PolicyChange], made: int, why: str, file: str) 
         print_note(line)
     if len(left) > LEFT_SHOWN:
         print_note(f"… and {len(left) - LEFT_SHOWN} more")
-    print_note(f"`penstock policy diff -f {file}` shows what is left, and `apply` makes it.")
+    print_note(f"Apply {file} again to make the rest. `penstock policy diff` shows the rest.")
 
 
 @contextmanager

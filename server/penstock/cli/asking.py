@@ -1,4 +1,4 @@
-"""Asks before something is done that can't be undone."""
+"""Asks before a command does something that can't be undone."""
 
 import sys
 from typing import TextIO
@@ -9,18 +9,18 @@ from penstock.errors import ConfigError
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    # Python has no stream where the shell closed it.
+    # The stream is None if the shell closed it.
     return stream is not None and stream.isatty()
 
 
 def check_somebody_is_there(yes: bool, to_do: str) -> None:
-    """Refuse to go on where nobody said yes, and nobody can be asked."""
+    """Raise ConfigError if there is no --yes, and no terminal to ask on."""
     if not yes and not is_terminal(sys.stdin):
-        raise ConfigError(f"nobody is there to be asked: give --yes to {to_do}")
+        raise ConfigError(f"can't ask, because the input is not a terminal: give --yes to {to_do}")
 
 
 def agrees(warning: str, word: str = "yes", word_is: str = "") -> bool:
-    """Ask somebody to type a word: a yes, or the name of what goes, called `word_is`."""
+    """Ask for a word: yes, or the name of what is deleted. `word_is` says what the word is."""
     typed = f"{word_is}, {word}," if word_is else word
     print_note(warning)
     print(f"Type {escape(typed)} to go on: ", end="", file=sys.stderr, flush=True)

@@ -27,7 +27,7 @@ RESET: Final = "bucket.reset"
 _COUNT: Final = re.compile("[0-9]{1,6}")
 
 EXAMPLES: Final = """\
-exit code: 0 shown, 1 no change is on record, 2 error
+exit code: 0 changes found, 1 no changes found, 2 error
 
 examples:
   penstock audit project-1
@@ -40,15 +40,19 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "audit",
         help="show who changed limits and entities",
-        description="Show the changes of an entity, a resource or the system, the latest first.",
+        description="Show the changes of an entity, a resource or the system. Latest first.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subject = parser.add_mutually_exclusive_group(required=True)
-    subject.add_argument("subject", metavar="ENTITY", nargs="?", help="an entity, or '$SYSTEM'")
-    subject.add_argument("--resource", metavar="R", help="a resource's limits for all entities")
-    subject.add_argument("--system", action="store_true", help="the system's limits")
-    parser.add_argument("--last", metavar="N", default="50", help="how many (default: %(default)s)")
+    subject.add_argument("subject", metavar="ENTITY", nargs="?", help="changes of this entity")
+    subject.add_argument("--resource", metavar="R", help="changes of the limits of resource R")
+    subject.add_argument(
+        "--system", action="store_true", help="changes of the limits of the system"
+    )
+    parser.add_argument(
+        "--last", metavar="N", default="50", help="show at most N changes (default: %(default)s)"
+    )
     add_store_flags(parser, reads=True)
     parser.set_defaults(run=_run)
 
@@ -56,13 +60,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _run(arguments: argparse.Namespace) -> int:
     subject = _subject(arguments)
     if not _COUNT.fullmatch(arguments.last) or int(arguments.last) == 0:
-        raise ConfigError(f"--last: '{arguments.last}' is no whole number from 1 to 999999")
+        raise ConfigError(f"--last: '{arguments.last}' is not a whole number from 1 to 999999")
     last = int(arguments.last)
     events = with_store(arguments, lambda store: _latest(store, subject, last))
     if arguments.json:
         print_json([_values(event) for event in events])
     elif not events:
-        print_note(f"{subject}: no change is on record")
+        print_note(f"{subject}: no changes found")
     for event in () if arguments.json else events:
         about = "" if event.scope is None else f"  {event.scope}"
         print_line(f"{format_time(event.at_ms)}  {event.by}  {event.action}{about}")
@@ -82,7 +86,7 @@ def _subject(arguments: argparse.Namespace) -> str:
     elif subject.startswith("$") and subject != SYSTEM_SUBJECT:
         check_name("entity", subject)
     else:
-        # Those of rules' buckets are longer than names of entities can be.
+        # Entities of rules' buckets can be longer than the names of stored entities.
         check_plain("entity", subject)
     return subject
 
@@ -106,7 +110,7 @@ def _values(event: AuditEvent) -> dict[str, Any]:
 
 
 def _side(event: AuditEvent, record: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Limits and balances in whole tokens, as other commands have them."""
+    """Limits and balances in whole tokens, in the form of the other commands."""
     if record is None or event.scope is None:
         return record
     if event.action == RESET:
@@ -145,7 +149,7 @@ def _balances(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _limit_rates(record: Mapping[str, Any]) -> dict[str, str]:
-    """Limits by name; what has a `$` before it is no limit."""
+    """Limits by name. A name with a `$` before it is not a limit, but another setting."""
     return {
         name.removeprefix("$"): (
             str(value) if name.startswith("$") else format_rate(Limit(name=name, **value))

@@ -10,8 +10,8 @@ from penstock.config.flags import add_flags, read_settings
 from penstock.store.open import back_up_file
 
 EXAMPLES: Final = """\
-The copy is complete, and of one moment. Servers go on meanwhile. Only its owner can read it.
-To restore it, see docs/runbook.md.
+The copy is complete and shows one moment. Servers go on meanwhile. Only the owner can read the
+copy. docs/runbook.md says how to restore a copy.
 
 examples:
   penstock backup penstock-copy.db
@@ -27,7 +27,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", metavar="TARGET", help="the copy: a file that is not there yet")
+    parser.add_argument("target", metavar="TARGET", help="file for the copy; it must not exist yet")
     add_flags(parser, ("store",))
     parser.set_defaults(run=_back_up)
 

@@ -36,14 +36,14 @@ from penstock.store.port import Store
 BAR: Final = 12
 
 NAMES: Final = """\
-The buckets of a rules file are there too: for domain d, the resource is '$domain:d', and the
-entity is made of a descriptor's entries, such as user=bob,path=/search.
+You can also name the buckets of a rules file. For the domain d, the resource is '$domain:d'. The
+entity is the list of a descriptor's entries, such as user=bob,path=/search.
 """
 
 EXAMPLES: Final = {
     "show": f"""\
 {NAMES}
-exit code: 0 shown, 1 nothing is limited there, 2 error
+exit code: 0 shown, 1 there are no limits, 2 error
 
 examples:
   penstock bucket show user-123 gpt-4
@@ -51,14 +51,14 @@ examples:
 """,
     "list": f"""\
 {NAMES}
-A bucket that has been full and idle for a while is forgotten.
+Servers delete a bucket that has been full and idle for a while.
 
 example:
   penstock bucket list --resource gpt-4
 """,
     "reset": f"""\
 {NAMES}
-exit code: 0 full again, 1 there was none or it was left, 2 error
+exit code: 0 filled, 1 no bucket found or you did not agree, 2 error
 
 examples:
   penstock bucket reset user-123 gpt-4
@@ -68,7 +68,7 @@ examples:
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser("bucket", help="show or reset what is left", description="Buckets.")
+    group = commands.add_parser("bucket", help="show or fill buckets", description="Buckets.")
     actions = group.add_subparsers(metavar="COMMAND", required=True)
     for name, run, text in (
         ("show", _show, "show what is left of an entity's limits for a resource"),
@@ -82,7 +82,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
             parser.add_argument("entity", metavar="ENTITY", help="who consumes")
             parser.add_argument("resource", metavar="RESOURCE", help="what is consumed")
         if name == "reset":
-            parser.add_argument("--yes", action="store_true", help="don't ask")
+            parser.add_argument("--yes", action="store_true", help="do not ask first")
         add_store_flags(parser, reads=name != "reset", writes=name == "reset")
 
 
@@ -118,7 +118,7 @@ class Shown(NamedTuple):
     levels: Sequence[Level]
     is_stored: bool
     is_counted: bool = True
-    """What the entity that was asked for takes is also taken here."""
+    """Takes of the entity that was asked for are also taken here."""
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -145,7 +145,7 @@ def _show(arguments: argparse.Namespace) -> int:
             counted = "parent" if parent.is_counted else "parent, not counted: no cascade"
             _print_levels(parent, f" ({counted})")
     else:
-        print_note(f"{key.entity} on {key.resource}: nothing is limited")
+        print_note(f"{key.entity} on {key.resource}: no limits")
     return 0 if shown.levels else 1
 
 
@@ -159,9 +159,9 @@ async def _look(store: Store, key: Key, limits: tuple[Limit, ...], at_ms: int) -
 def _print_levels(shown: Shown, what: str) -> None:
     entity, resource = shown.key
     if not shown.levels:
-        print_line(f"{entity} on {resource}{what}: nothing is limited")
+        print_line(f"{entity} on {resource}{what}: no limits")
         return
-    idle = "" if shown.is_stored else ": nothing was taken lately"
+    idle = "" if shown.is_stored else ": not used lately"
     print_line(f"{entity} on {resource}{what}{idle}")
     print_lines(table_lines((), [_row(level) for level in shown.levels], "  "))
 
@@ -172,14 +172,14 @@ def _shown_values(shown: Shown) -> dict[str, Any]:
 
 
 async def _limits(store: Store, key: Key) -> tuple[Limit, ...]:
-    """Those in force, as far as they are stored: rules have theirs in files."""
+    """The stored limits in force. The limits of rules are in files, not in the store."""
     if key.resource.startswith("$"):
         return ()
     return resolve(await store.policy.lookup(*key), *key).limits
 
 
 def _levels(limits: tuple[Limit, ...], item: Item | None, at_ms: int) -> Sequence[Level]:
-    """As a take would find them now, under the limits in force."""
+    """The buckets as a take would find them now, under the limits in force."""
     limits = tuple(sorted(limits, key=lambda limit: limit.name))
     refilled_ms, balances, consumed = settle(item, limits, at_ms)
     return [
@@ -245,21 +245,21 @@ def _reset(arguments: argparse.Namespace) -> int:
     shown = with_store(arguments, look)
     name = f"{key.entity} on {key.resource}"
     if not shown.is_stored:
-        print_line(f"{name}: there is no bucket")
+        print_line(f"{name}: no bucket found")
         return 1
     left = ", ".join(_tell_left(level) for level in shown.levels)
     if not arguments.yes and not agrees(f"This fills {name}: {left}."):
-        print_line(f"{name}: left as it was")
+        print_line(f"{name}: not changed")
         return 1
 
     async def work(store: Store) -> bool:
-        # First on record: a reset that nobody knows of is worse than a record of none.
+        # Write the record first: a reset without a record is worse than a record without a reset.
         await store.policy.record(_event(shown, change))
         limits = tuple(limit.bare for limit in await _limits(store, key))
         return await store.reset(key, change.now_ms, limits)
 
     done = with_store(arguments, work)
-    print_line(f"{name}: {'full again' if done else 'there is no bucket'}")
+    print_line(f"{name}: {'full again' if done else 'no bucket found'}")
     return 0 if done else 1
 
 

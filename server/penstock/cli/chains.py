@@ -1,4 +1,4 @@
-"""An entity and those above it, as commands show them."""
+"""An entity and its parents, as commands show them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,12 +9,12 @@ from penstock.store.port import Store
 
 
 class Step(NamedTuple):
-    """One level of a chain of parents, with all that is stored for it."""
+    """One level of a chain of parents, with everything that is stored for this level."""
 
     key: Key
     lookup: Lookup
     is_counted: bool
-    """What the entity takes is also taken here: every entity below cascades."""
+    """Takes of the entity are also taken here, because every entity below cascades."""
 
     @property
     def entity(self) -> Entity | None:
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 async def climb(store: Store, key: Key) -> Sequence[Step]:
-    """The entity first, then its parent, and so on; also those that are on record only."""
+    """The entity first, then its parent, and so on. Includes parents without a cascade."""
     steps: list[Step] = []
     seen: set[str] = set()
     name: str | None = key.entity

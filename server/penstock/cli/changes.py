@@ -10,7 +10,7 @@ from penstock.core.policy_diff import EntityChange, PolicyChange
 
 
 class _Told(NamedTuple):
-    """A change as people write it; None is what is not there."""
+    """A change as text. None stands for something that does not exist."""
 
     kind: str
     scope: Scope
@@ -23,7 +23,7 @@ class _Told(NamedTuple):
 
 
 def change_lines(changes: Sequence[PolicyChange]) -> list[str]:
-    """A line each: + for what is new, ~ for what changes, - for what goes."""
+    """One line for each change: + for an addition, ~ for a change, - for a deletion."""
     return [_line(_tell(change)) for change in changes]
 
 
@@ -49,7 +49,7 @@ def count_changes(changes: Sequence[PolicyChange]) -> str:
 
 
 def change_values(change: PolicyChange) -> dict[str, Any]:
-    """A change as scripts see it, with limits and entities as other commands have them."""
+    """A change as scripts see it, with limits and entities in the form of other commands."""
     told = _tell(change)
     sides = {"before": _side(change.before), "after": _side(change.after)}
     return {"kind": told.kind, **told.scope._asdict(), "action": told.action, **sides}

@@ -1,4 +1,4 @@
-"""`penstock check`: asks a server, as Envoy would."""
+"""`penstock check`: asks a server, as Envoy does."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ _ENTRY: Final = re.compile(r"(?:\\[\\,]|[^,])*")
 _ESCAPED: Final = re.compile(r"\\([\\,])")
 
 EXAMPLES: Final = """\
-A comma that belongs to a value is written \\, and a backslash before a comma \\\\.
+In a value, write \\, for a comma. Write \\\\ for a backslash before a comma.
 
 exit code: 0 OK, 1 over the limit (at least once), 2 error
 
@@ -55,7 +55,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "descriptors", metavar="KEY=VALUE[,KEY=VALUE...]", nargs="+", help="a descriptor's entries"
+        "descriptors", metavar="KEY=VALUE[,KEY=VALUE...]", nargs="+", help="entries of a descriptor"
     )
     parser.add_argument("--domain", required=True, help="the domain of the rules")
     parser.add_argument(
@@ -64,12 +64,19 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="ADDRESS",
         help="HOST, HOST:PORT or unix:PATH (default: %(default)s, port 8081)",
     )
-    parser.add_argument("--timeout", default="5s", metavar="DURATION", help="default: %(default)s")
-    parser.add_argument("--repeat", default="1", metavar="N", help="send the request N times")
+    parser.add_argument(
+        "--timeout",
+        default="5s",
+        metavar="DURATION",
+        help="time to wait for an answer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--repeat", default="1", metavar="N", help="send the request N times (default: %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print each response as a line of JSON")
     amount = parser.add_mutually_exclusive_group()
-    amount.add_argument("--hits", metavar="N", help="ask for N instead of 1; 0 looks for debt")
-    amount.add_argument("--charge", metavar="N", help="report N as used, to a metered rule")
+    amount.add_argument("--hits", metavar="N", help="ask for N instead of 1; 0 checks for debt")
+    amount.add_argument("--charge", metavar="N", help="report N as used (for metered rules)")
     amount.add_argument("--refund", metavar="N", help="give N back")
     parser.add_argument(
         "--peek", action="store_true", help="show what the answer would be, and take nothing"
@@ -79,13 +86,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _add_tls_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("TLS", "Each of these turns it on.")
+    group = parser.add_argument_group("TLS", "Each of these flags turns on TLS.")
     group.add_argument("--tls", action="store_true", help="trust the CAs of this system")
-    group.add_argument("--cacert", metavar="FILE", help="trust these CAs instead, a PEM file")
-    group.add_argument("--cert", metavar="FILE", help="the client's certificate, a PEM file")
-    group.add_argument("--key", metavar="FILE", help="its private key, a PEM file")
+    group.add_argument("--cacert", metavar="FILE", help="PEM file with CAs to trust instead")
+    group.add_argument("--cert", metavar="FILE", help="PEM file with the client's certificate")
+    group.add_argument("--key", metavar="FILE", help="PEM file with the client's private key")
     group.add_argument(
-        "--server-name", metavar="NAME", help="whose certificate to expect, if not the address's"
+        "--server-name",
+        metavar="NAME",
+        help="name in the server's certificate, if not the host of --address",
     )
 
 
@@ -93,8 +102,8 @@ def _run(arguments: argparse.Namespace) -> int:
     request = _request(arguments)
     repeat = _count("--repeat", arguments.repeat)
     timeout_s = _timeout_s(arguments.timeout)
-    # A request for nothing would tell the server that its rule is metered: what Envoy asks before
-    # a stream. A look must not change what a rule does, so it goes the way of a peek.
+    # An amount of 0 would make the rule metered, because Envoy asks so before a stream. A look must
+    # not change what a rule does, so the command sends a peek instead.
     is_peek = arguments.peek or arguments.hits == "0"
     over, is_limited = False, False
     with connect(full_address(arguments.address), timeout_s, _tls(arguments)) as client:
@@ -109,8 +118,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 print_lines(answer_lines(arguments, answered))
         if not is_limited and _is_unknown_domain(client, request):
             print_note(
-                f"domain '{request.domain}': the server's rules have no such domain, so nothing "
-                "is limited"
+                f"domain '{request.domain}': the server has no rules for this domain, so no limit "
+                "applies"
             )
     return 1 if over else 0
 
@@ -119,11 +128,11 @@ def _peek(client: Client, request: Request) -> Answered:
     try:
         return client.peek(request)
     except UnknownMethodError as exc:
-        raise CallError(f"this server can't be asked without taking: {exc}") from exc
+        raise CallError(f"this server does not support --peek and --hits 0: {exc}") from exc
 
 
 def _names_a_limit(status: dict[str, Any]) -> bool:
-    """Unlimited is a limit, too: a rule says so."""
+    """`unlimited` counts as a limit, because a rule says so."""
     return "current_limit" in status or status.get("limit_remaining") == UINT32_MAX
 
 
@@ -131,7 +140,7 @@ def _is_unknown_domain(client: Client, request: Request) -> bool:
     try:
         return client.peek(request).domain_is_unknown
     except CallError:
-        return False  # The question itself was answered, and not every server tells.
+        return False  # The request itself was answered. Not every server knows peeks.
 
 
 def _request(arguments: argparse.Namespace) -> Request:
@@ -139,7 +148,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         try:
             text.encode()
         except UnicodeEncodeError as exc:
-            raise ConfigError(f"'{text}' is not UTF-8, which the wire carries") from exc
+            raise ConfigError(f"'{text}' is not UTF-8, and gRPC carries only UTF-8") from exc
     if arguments.peek and (arguments.charge, arguments.refund) != (None, None):
         raise ConfigError("--peek takes nothing: leave out --charge and --refund")
     hits, asked = None, 0
@@ -148,7 +157,7 @@ def _request(arguments: argparse.Namespace) -> Request:
     elif arguments.refund is not None:
         hits = _count("--refund", arguments.refund)
     elif arguments.hits == "0":
-        hits = 0  # On the wire, a request for 0 is one for 1, but a descriptor can ask for 0.
+        hits = 0  # A request can't carry 0: there it means 1. A descriptor can.
     elif arguments.hits is not None:
         asked = _count("--hits", arguments.hits)
     descriptors = tuple(
@@ -177,7 +186,7 @@ def _entries(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The parts between commas that no backslash stands before."""
+    """The parts between commas. A comma after a backslash does not separate parts."""
     begin = 0
     while begin <= len(text) and (part := _ENTRY.match(text, begin)):
         yield part[0]
@@ -190,11 +199,11 @@ def _timeout_s(text: str) -> float:
     except ValueError as exc:
         raise ConfigError(f"--timeout: {exc}") from exc
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
-        raise ConfigError(f"--timeout: '{text}' is not above 0 and up to {MAX_TIMEOUT_S} s")
+        raise ConfigError(f"--timeout: '{text}' must be above 0 and at most {MAX_TIMEOUT_S} s")
     return timeout_s
 
 
 def _count(flag: str, text: str) -> int:
     if not _DIGITS.fullmatch(text) or not 0 < int(text) <= UINT32_MAX:
-        raise ConfigError(f"{flag}: '{text}' is no whole number from 1 to {UINT32_MAX}")
+        raise ConfigError(f"{flag}: '{text}' is not a whole number from 1 to {UINT32_MAX}")
     return int(text)

@@ -1,4 +1,4 @@
-"""`penstock config`: looks at rules files without a server."""
+"""`penstock config`: checks rules files without a server."""
 
 import argparse
 import os
@@ -16,21 +16,23 @@ from penstock.core.rules import Rules
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser("config", help="look at rules files", description="Rules files.")
+    group = commands.add_parser("config", help="check rules files", description="Rules files.")
     parser = group.add_subparsers(metavar="COMMAND", required=True).add_parser(
         "check",
-        help="tell every error of every file",
-        description="Load rules as the server would, and tell every error of every file. "
-        "Exit code: 0 usable, 1 not.",
+        help="show every error in rules files",
+        description="Load rules as the server does, and show every error of every file. "
+        "Exit code: 0 no errors, 1 errors.",
         epilog="examples:\n  penstock config check --print rules/\n"
         "  penstock config check --json rules/",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("path", metavar="PATH", type=Path, help="a file, or a directory of them")
     parser.add_argument(
-        "--print", action="store_true", help="show the effective rules, a line each"
+        "path", metavar="PATH", type=Path, help="a rules file, or a directory of rules files"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    parser.add_argument(
+        "--print", action="store_true", help="show the rules in force, one on each line"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     add_flags(parser, ("merge_domain_config", "runtime_ignoredotfiles"))
     parser.set_defaults(run=_check)
 
@@ -69,7 +71,7 @@ def _values(
     *,
     with_rules: bool = False,
 ) -> dict[str, Any]:
-    """The same keys, whatever was found. Rules that can't be used have no domains."""
+    """The keys are always the same. If there are errors, the list of domains is empty."""
     return {
         "usable": not errors,
         "errors": [asdict(error) for error in errors],

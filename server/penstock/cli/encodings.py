@@ -1,7 +1,7 @@
 """Output for terminals that do not have UTF-8.
 
-Names that the encoding lacks are escaped, as Python does for stderr. Signs of our own, such as
-bars and arrows, have a spelling in ASCII. JSON and YAML have escapes of their own.
+Characters that the encoding lacks are escaped, as Python does for stderr. Our own signs, such as
+bars and arrows, have a spelling in ASCII. JSON and YAML use their own escapes.
 """
 
 import codecs
@@ -15,7 +15,7 @@ _HANDLER: Final = "penstock.ascii"
 
 
 def use_any_encoding() -> None:
-    """Make stdout and stderr take every character."""
+    """Make stdout and stderr accept every character."""
     codecs.register_error(_HANDLER, _spell)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -23,7 +23,7 @@ def use_any_encoding() -> None:
 
 
 def writes_unicode() -> bool:
-    """Whether stdout takes every character as it is."""
+    """Whether stdout can print every character without an escape."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return codecs.lookup(encoding).name.startswith("utf")
 

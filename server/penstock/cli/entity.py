@@ -1,4 +1,4 @@
-"""`penstock entity`: who consumes, and whose children they are."""
+"""`penstock entity`: who consumes, and who is whose parent."""
 
 import argparse
 import re
@@ -33,7 +33,7 @@ from penstock.store.port import Store
 
 _VERSION: Final = re.compile("[0-9]{1,18}")
 
-EXIT_CODES: Final = "exit code: 0 done, 1 there is no such entity, 2 error\n\n"
+EXIT_CODES: Final = "exit code: 0 done, 1 entity not found, 2 error\n\n"
 
 EXAMPLES: Final = {
     "create": """\
@@ -48,11 +48,11 @@ examples:
 {EXIT_CODES}examples:
   penstock entity update user-123 --parent project-2
   penstock entity update user-123 --no-parent --no-cascade
-  penstock entity update user-123 --metadata team=ads --metadata desk=    # an empty one goes
-  penstock entity update user-123 --cascade --version 3    # only if nobody changed it since
+  penstock entity update user-123 --metadata team=ads --metadata desk=    # removes desk
+  penstock entity update user-123 --cascade --version 3    # only if it is still at version 3
 """,
     "delete": """\
-exit code: 0 deleted, 1 kept or not there, 2 error
+exit code: 0 deleted, 1 not found or you did not agree, 2 error
 
 examples:
   penstock entity delete user-123
@@ -77,9 +77,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     ):
         parser = parsers[name] = add_action(actions, name, run, text, EXAMPLES[name])
         if name != "list":
-            parser.add_argument("name", metavar="NAME", help="the entity")
+            parser.add_argument("name", metavar="NAME", help="name of the entity")
         if name == "delete":
-            parser.add_argument("--yes", action="store_true", help="don't ask")
+            parser.add_argument("--yes", action="store_true", help="do not ask first")
         is_write = name in {"create", "update", "delete"}
         add_store_flags(parser, reads=not is_write, writes=is_write, creates=name == "create")
     _add_facts(parsers["create"], parsers["update"])
@@ -87,18 +87,22 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _add_facts(create: argparse.ArgumentParser, update: argparse.ArgumentParser) -> None:
     above = update.add_mutually_exclusive_group()
-    above.add_argument("--no-parent", action="store_true", help="it has none any more")
+    above.add_argument("--no-parent", action="store_true", help="remove the parent")
     for parser, target in ((create, create), (update, above)):
-        target.add_argument("--parent", metavar="NAME", help="the entity above it")
+        target.add_argument("--parent", metavar="NAME", help="parent of the entity")
         parser.add_argument(
             "--cascade",
             action=argparse.BooleanOptionalAction,
-            help="what it takes is also taken from its parent",
+            help="requests of the entity also take from the parent",
         )
         parser.add_argument(
-            "--metadata", metavar="KEY=VALUE", action="append", default=[], help="for your use"
+            "--metadata",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="any text for your own use",
         )
-    text = "change this version and no other (default: the one that is there)"
+    text = "change the entity only if it is at version N"
     update.add_argument("--version", metavar="N", help=text)
 
 
@@ -217,7 +221,7 @@ def _find(arguments: argparse.Namespace) -> Entity | None:
 
 def _not_there(arguments: argparse.Namespace) -> int:
     meant = with_store(arguments, lambda store: similar_entity(store, arguments.name))
-    print_note(f"entity {arguments.name}: not there{meant}")
+    print_note(f"entity {arguments.name}: not found{meant}")
     return 1
 
 
@@ -231,7 +235,7 @@ def _metadata(before: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals or not is_plain(text):
-            raise ConfigError(f"--metadata: '{text}' is not KEY=VALUE, in printable characters")
+            raise ConfigError(f"--metadata: '{text}' is not KEY=VALUE in printable characters")
         metadata[key] = value
     return {key: value for key, value in metadata.items() if value}
 
@@ -240,5 +244,5 @@ def _version(text: str | None) -> int | None:
     if text is None:
         return None
     if not _VERSION.fullmatch(text) or int(text) == 0:
-        raise ConfigError(f"--version: '{text}' is no whole number above 0")
+        raise ConfigError(f"--version: '{text}' is not a whole number above 0")
     return int(text)

@@ -29,17 +29,20 @@ from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Store
 
 AT_ONCE: Final = 16
-"""Reads on their way together: a list on DynamoDB would take minutes one by one."""
+"""Reads at the same time. One by one, a list on DynamoDB would take minutes."""
 
 SCOPES: Final = """\
---entity and --resource together are that entity's limits for that resource. An entity alone is
-its default for all resources, a resource alone is for all entities, and neither is the system's
-default. The first of these levels that has limits decides, alone.
+The flags choose the scope of the limits:
+  --entity and --resource   this entity, for this resource
+  --entity                  this entity, for all resources
+  --resource                all entities, for this resource
+  neither                   the system: all entities and all resources
+The server uses the limits of the first of these scopes that has limits.
 """
 
 SET_EXAMPLES: Final = f"""\
 {SCOPES}
-What is set replaces all limits that the scope had. With --on-unavailable alone, they stay.
+The new limits replace all limits of the scope. With --on-unavailable alone, the limits stay.
 
 examples:
   penstock limits set rpm=1000/minute
@@ -50,17 +53,17 @@ examples:
 
 SHOW_EXAMPLES: Final = f"""\
 {SCOPES}
-exit code: 0 there are limits, 1 there are none, 2 error
+exit code: 0 limits found, 1 no limits found, 2 error
 
 examples:
   penstock limits show
   penstock limits show --resource gpt-4 --json
-  penstock limits show --entity user-123 --resource gpt-4    # also what is in force, and from where
+  penstock limits show --entity user-123 --resource gpt-4    # also shows which limits are in force
 """
 
 DELETE_EXAMPLES: Final = f"""\
 {SCOPES}
-exit code: 0 deleted, 1 kept or not there, 2 error
+exit code: 0 deleted, 1 not found or you did not agree, 2 error
 
 examples:
   penstock limits delete --entity project-1 --resource gpt-4
@@ -70,7 +73,7 @@ examples:
 LIST_EXAMPLES: Final = """\
 examples:
   penstock limits list
-  penstock limits list --resource gpt-4     # entities with their own limits for it
+  penstock limits list --resource gpt-4     # entities with their own limits for gpt-4
 """
 
 
@@ -83,23 +86,29 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         ("set", _set, SET_EXAMPLES, "set the limits of a scope"),
         ("show", _show, SHOW_EXAMPLES, "show the limits of a scope"),
         ("delete", _delete, DELETE_EXAMPLES, "delete the limits of a scope"),
-        ("list", _list, LIST_EXAMPLES, "list what has limits"),
+        ("list", _list, LIST_EXAMPLES, "list all stored limits"),
     ):
         parser = add_action(actions, name, run, text, epilog)
         if name != "list":
-            parser.add_argument("--entity", metavar="E", help="who consumes (default: all)")
-        parser.add_argument("--resource", metavar="R", help="what is consumed (default: all)")
+            parser.add_argument(
+                "--entity", metavar="E", help="limits of entity E (default: all entities)"
+            )
+        parser.add_argument(
+            "--resource", metavar="R", help="limits for resource R (default: all resources)"
+        )
         if name == "set":
-            parser.add_argument("limits", metavar="NAME=RATE", nargs="*", help=RATE_FORM)
+            parser.add_argument(
+                "limits", metavar="NAME=RATE", nargs="*", help=f"a rate is {RATE_FORM}"
+            )
             parser.add_argument(
                 "--on-unavailable",
                 metavar=UNAVAILABLE.shown,
-                # Not the server's setting of that name, which this command does not read.
+                # Not the server's setting of the same name, which this command does not read.
                 dest="stored_on_unavailable",
-                help="the answer while the store fails, for the system only",
+                help="what servers answer while the store fails; for the system only",
             )
         if name == "delete":
-            parser.add_argument("--yes", action="store_true", help="don't ask")
+            parser.add_argument("--yes", action="store_true", help="do not ask first")
         is_write = name in {"set", "delete"}
         add_store_flags(parser, reads=not is_write, writes=is_write, creates=name == "set")
 
@@ -115,7 +124,9 @@ def _set(arguments: argparse.Namespace) -> int:
     limits, unavailable = _parse_limits(arguments.limits), ""
     if arguments.stored_on_unavailable is not None:
         if scope != SYSTEM:
-            raise ConfigError("--on-unavailable is for the system: leave out --entity, --resource")
+            raise ConfigError(
+                "--on-unavailable is for the system: leave out --entity and --resource"
+            )
         try:
             unavailable = UNAVAILABLE.parse(arguments.stored_on_unavailable)
         except ValueError as exc:
@@ -148,7 +159,7 @@ def _parse_limits(texts: Sequence[str]) -> tuple[Limit, ...]:
         except ValueError as exc:
             raise ConfigError(f"'{text}': {exc}") from exc
     if len(limits) > MAX_LIMITS:
-        raise ConfigError(f"{len(limits)} limits are more than the {MAX_LIMITS} a scope can have")
+        raise ConfigError(f"{len(limits)} limits: a scope can have at most {MAX_LIMITS}")
     return tuple(limits.values())
 
 
@@ -208,7 +219,7 @@ def _list(arguments: argparse.Namespace) -> int:
         print_json([scope_values(scope, stored) for scope, stored in found.items()])
         return 0
     if not found:
-        print_note("nothing has limits" if resource is None else "no entity has its own limits")
+        print_note("no limits are stored" if resource is None else "no entity has its own limits")
         return 0
     rows = [
         (scope.entity or "(all)", scope.resource or "(all)", describe(stored))
@@ -221,7 +232,7 @@ def _list(arguments: argparse.Namespace) -> int:
 async def read_all_limits(
     policy: PolicyStore, scopes: Sequence[Scope]
 ) -> dict[Scope, StoredLimits]:
-    """The limits of scopes; one whose limits were deleted meanwhile is left out."""
+    """The limits of scopes, without scopes whose limits were deleted meanwhile."""
     found: dict[Scope, StoredLimits] = {}
     for begin in range(0, len(scopes), AT_ONCE):
         some = scopes[begin : begin + AT_ONCE]

@@ -1,4 +1,4 @@
-"""Names of entities that are not there, and what was meant instead."""
+"""Names of entities that do not exist, and similar names that do."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ from penstock.config.similar import did_you_mean
 from penstock.store.port import Store
 
 LOOKED_AT: Final = 1_000
-"""Entities that a name is compared with: a list of all of them may take a minute."""
+"""Entities that a name is compared with. To list all entities may take a minute."""
 
 
 async def similar_entity(store: Store, name: str) -> str:
-    """`; did you mean …?`, or nothing."""
+    """Text `; did you mean …?`, or an empty text."""
     names: list[str] = []
     after: str | None = None
     while len(names) < LOOKED_AT:
@@ -25,7 +25,7 @@ async def similar_entity(store: Store, name: str) -> str:
 
 
 async def tell_if_not_there(store: Store, name: str) -> None:
-    """Say that limits are for a name which no entity has. That is allowed, and often a typo."""
+    """Say so if limits are for an entity that does not exist: allowed, but often a typo."""
     if await store.policy.read_entity(name) is None:
         meant = await similar_entity(store, name)
-        print_note(f"entity {name} is not created: limits hold for the name alone{meant}")
+        print_note(f"entity {name} does not exist, but limits apply to the name{meant}")

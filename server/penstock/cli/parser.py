@@ -1,4 +1,4 @@
-"""The parser of the command line, with messages that help."""
+"""The parser of the command line, with errors that suggest what may have been meant."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from penstock.core.foreign_text import escape
 
 
 class Parser(argparse.ArgumentParser):
-    """Commands have parsers of this class, too, so that each names its own flags."""
+    """Subcommands use this class, too, so that each suggests its own flags."""
 
     def error(self, message: str) -> NoReturn:
-        """Escape arguments that are no good."""
+        """Escape the wrong arguments that the message quotes."""
         super().error(escape(message))
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Refuse what is left over here, where the flags of the command are known."""
+        """Refuse unknown arguments here, because the flags of the command are known here."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             first = unknown[0]
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Name a command, or a choice, that is close to what was typed."""
+        """Suggest a command, or a choice, that is similar to the typed word."""
         choices = [str(choice) for choice in action.choices or ()]
         if choices and value not in choices:
             meant = did_you_mean(str(value), choices)

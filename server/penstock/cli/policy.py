@@ -38,17 +38,17 @@ SHOWN: Final = 100
 
 EXAMPLES: Final = {
     "apply": """\
-What the file names becomes as the file has it. What it does not name stays, unless pruned.
-Ctrl-C stops between two changes, and tells what was made and what was not.
+The command changes what the file names. Everything else stays, unless you give --prune.
+Ctrl-C stops between two changes. Then the command says which changes it made.
 
-exit code: 0 done, or nothing to do; 1 left as it was, 2 error, 130 interrupted
+exit code: 0 done, or nothing to do; 1 you did not agree, 2 error, 130 interrupted
 
 examples:
   penstock policy apply -f policy.yaml
   penstock policy apply -f policy.yaml --prune --yes
 """,
     "diff": """\
-exit code: 0 no difference, 1 there is one, 2 error
+exit code: 0 no changes, 1 changes, 2 error
 
 example:
   penstock policy diff -f policy.yaml
@@ -63,19 +63,23 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     actions = group.add_subparsers(metavar="COMMAND", required=True)
     for name, run, text in (
-        ("apply", _apply, "show what a file changes, ask, and change it"),
+        ("apply", _apply, "show what a file changes, ask, and make the changes"),
         ("diff", _diff, "show what a file would change"),
-        ("export", _export, "print what is stored, as a file"),
+        ("export", _export, "print all stored entities and limits as a policy file"),
     ):
         parser = add_action(actions, name, run, text, EXAMPLES[name])
         if name != "export":
             parser.add_argument(
-                "-f", "--file", metavar="FILE", required=True, help="a policy file; - is the input"
+                "-f",
+                "--file",
+                metavar="FILE",
+                required=True,
+                help="a policy file; - is the standard input",
             )
-            text = "delete what is not in the file"
+            text = "also delete what is not in the file"
             parser.add_argument("--prune", action="store_true", help=text)
         if name == "apply":
-            parser.add_argument("--yes", action="store_true", help="don't ask")
+            parser.add_argument("--yes", action="store_true", help="do not ask first")
         is_apply = name == "apply"
         add_store_flags(parser, reads=name == "diff", writes=is_apply, creates=is_apply)
 
@@ -93,7 +97,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     check_somebody_is_there(arguments.yes, "make these changes")
     count = f"{len(changes)} change" + ("" if len(changes) == 1 else "s")
     if not arguments.yes and not agrees(f"{count} to make{unnamed}."):
-        print_line("left as it was")
+        print_line("nothing changed")
         return 1
     change = change_of(arguments)
     file = arguments.file
@@ -111,7 +115,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     elif changes:
         print_lines(change_lines(changes))
     else:
-        print_note("no difference" + unnamed)
+        print_note("no changes" + unnamed)
     return 1 if changes else 0
 
 
@@ -122,7 +126,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> tuple[list[PolicyChange], str]:
-    """The changes, and a word on what is stored and not in the file."""
+    """The changes, and a text about what is stored but not in the file."""
     text = _read_file(arguments.file)
     stored = with_store(arguments, read_stored)
     stay = {} if arguments.prune else stored.entities
@@ -131,16 +135,22 @@ def _compare(arguments: argparse.Namespace) -> tuple[list[PolicyChange], str]:
         wanted = read_policy(name, text, {one.name: one.parent for one in stay.values()})
     except RulesError as exc:
         count = f"{len(exc.errors)} error" + ("" if len(exc.errors) == 1 else "s")
-        raise exc.titled(f"{count}, so this policy can't be used:") from exc
+        raise exc.titled(f"{count} in the policy file, so nothing was changed:") from exc
     unnamed = 0 if arguments.prune else count_unnamed(stored, wanted)
-    word = f"; {unnamed} stored and not in the file, which --prune deletes" if unnamed else ""
+    word = (
+        f"; {unnamed} more in the store but not in the file: --prune deletes them"
+        if unnamed
+        else ""
+    )
     return diff(stored, wanted, prune=arguments.prune), word
 
 
 def _read_file(name: str) -> str:
     try:
         if name == "-" and isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(encoding="utf-8")  # as a file, whatever the terminal has
+            sys.stdin.reconfigure(
+                encoding="utf-8"
+            )  # like a file, whatever the terminal's encoding is
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except OSError as exc:
         raise ConfigError(f"{name}: {exc.strerror}") from exc

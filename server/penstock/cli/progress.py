@@ -1,4 +1,4 @@
-"""How far something has come: on a terminal, in one line that is written over."""
+"""Shows progress on a terminal, in one line that is written again and again."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ from penstock.core.foreign_text import escape
 
 
 class ProgressLine:
-    """A line of stderr. Where that is no terminal, `show` does nothing, and says so."""
+    """A line on stderr. If stderr is not a terminal, `show` does nothing and returns False."""
 
     def __init__(self) -> None:
         self._is_terminal = is_terminal(sys.stderr)
@@ -22,7 +22,7 @@ class ProgressLine:
         self.clear()
 
     def show(self, text: str, end: str = "") -> bool:
-        """Write the line anew, cut to the width of the terminal but for its end."""
+        """Write the line again. If it is too wide for the terminal, cut `text` but not `end`."""
         if self._is_terminal:
             width = shutil.get_terminal_size().columns
             line = escape(text)[: max(0, width - len(end) - 1)] + end
@@ -31,7 +31,7 @@ class ProgressLine:
         return self._is_terminal
 
     def clear(self) -> None:
-        """Make room for what is printed next."""
+        """Remove the line before other output."""
         if self._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self._is_shown = False

@@ -15,14 +15,14 @@ def describe(stored: StoredLimits) -> str:
 
 
 def scope_values(scope: Scope, stored: StoredLimits) -> dict[str, Any]:
-    """A scope as scripts see it: the same keys for each."""
+    """A scope as scripts see it, always with the same keys."""
     return {**scope._asdict(), **stored_values(stored)}
 
 
 def shown_values(
     scope: Scope, stored: StoredLimits | None, steps: Sequence[Step]
 ) -> dict[str, Any]:
-    """The same, with what is in force where an entity and a resource are named."""
+    """The same, and the limits in force if the scope has an entity and a resource."""
     parents = [
         {
             "entity": step.key.entity,
@@ -56,17 +56,17 @@ def shown_lines(scope: Scope, stored: StoredLimits | None, steps: Sequence[Step]
 def _in_force_lines(step: Step, asked: Scope) -> list[str]:
     limits, scope = step.resolved
     if scope is None:
-        return ["in force: nothing, it is unlimited"]
+        return ["in force: no limits"]
     if scope == asked:
-        return ["in force: these"]
-    return [f"in force: those of {scope}", *limit_lines(limits)]
+        return ["in force: the limits above"]
+    return [f"in force: the limits of {scope}", *limit_lines(limits)]
 
 
 def _parent_lines(step: Step) -> list[str]:
     limits, scope = step.resolved
     name = step.key.entity
     if not step.is_counted:
-        return [f"parent {name}: not counted, there is no cascade up to it"]
+        return [f"parent {name}: not counted, because an entity below does not cascade"]
     if scope is None:
-        return [f"parent {name}: nothing is in force, it is unlimited"]
-    return [f"parent {name}: counts, too, by the limits of {scope}", *limit_lines(limits)]
+        return [f"parent {name}: no limits"]
+    return [f"parent {name}: also counted, by the limits of {scope}", *limit_lines(limits)]

@@ -18,7 +18,8 @@ examples:
   penstock serve --config rules/ --store memory: --grpc-port 9090
   RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit penstock serve
 
-SIGTERM drains: health checks see NOT_SERVING, and calls are served until clients have moved away.
+On SIGTERM, health checks answer NOT_SERVING. The server goes on answering calls until clients have
+moved to other servers.
 """
 
 
@@ -35,13 +36,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Half of the time that `penstock` takes to start, which other commands need not wait for.
+    # This import takes half of the start time of `penstock`. Other commands do not need it.
     from penstock.server import serve
 
     settings = read_settings(arguments, os.environ)
     repeats = set_up(settings.log_level, settings.log_format)
     if ignored := find_ignored(name for name, value in os.environ.items() if value):
-        LOG.info("without a meaning here, and ignored: %s", ", ".join(ignored))
+        LOG.info("ignored variables, which have no meaning here: %s", ", ".join(ignored))
     try:
         asyncio.run(serve(settings, repeats))
     finally:

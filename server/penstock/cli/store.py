@@ -1,4 +1,4 @@
-"""The store that a command works on: opened for one command, and closed whatever happens."""
+"""The store that a command works on: opened for one command, and always closed again."""
 
 import argparse
 import asyncio
@@ -29,14 +29,14 @@ def add_store_flags(
     writes: bool = False,
     creates: bool = False,
 ) -> None:
-    """Give a command `--store`, and what all that read or write have."""
+    """Add `--store`, and the flags of all commands that read or write."""
     if reads:
-        parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+        parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     if writes:
         text = "who makes the change, for the audit (default: your user name)"
         parser.add_argument("--by", metavar="NAME", help=text)
     if creates:
-        text = "make a new SQLite file if the store has none yet"
+        text = "create the SQLite file if it does not exist"
         parser.add_argument("--create", action="store_true", help=text)
     add_flags(parser, ("store",))
 
@@ -44,7 +44,7 @@ def add_store_flags(
 def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
     """Do the work of a command on the store that its flags or the environment name.
 
-    A store that is not there is an error: a new and empty store would only hide a wrong name.
+    A missing store is an error, because a new and empty store would hide a wrong name.
     """
     url = read_settings(arguments, os.environ).store
     if url.partition(":")[0].lower() == "memory":
@@ -70,14 +70,14 @@ def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[
 
 def _how_to_name_it(may_create: bool | None) -> str:
     advice = "name the store of your server with --store or PENSTOCK_STORE"
-    # Commands without the flag find nothing in a new store.
-    return advice if may_create is None else f"{advice}, or give --create to make a new one"
+    # Commands without --create only read, and a new store has nothing to read.
+    return advice if may_create is None else f"{advice}, or give --create to create a new one"
 
 
 def tell_when_in_force() -> None:
-    """Servers keep what they read. The command can't know for how long: it is their setting."""
+    """Say when a change is in force. Servers keep limits for a time that is their setting."""
     kept = next(setting for setting in DECLARED if setting.name == "policy_cache_ttl")
-    print_note(f"in force within {kept.default_text}, or within the {kept.flag} of your servers")
+    print_note(f"in force within {kept.default_text}, or the {kept.flag} of your servers")
 
 
 def now_ms() -> int:
@@ -94,7 +94,7 @@ def change_of(arguments: argparse.Namespace) -> Change:
 def _user_name() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # nobody has this process's number
+    except (OSError, KeyError, ImportError):  # no user has the id of this process
         return "unknown"
 
 
@@ -111,13 +111,13 @@ async def all_of(page: Callable[[str | None, int], Awaitable[Page[T]]]) -> list[
 
 
 def check_name(kind: str, name: str | None) -> None:
-    """Refuse a name that can't be; None is no name."""
+    """Raise ConfigError for a name that is not allowed. None is allowed."""
     problem = None if name is None else name_problem(kind, name)
     if problem is not None:
         raise ConfigError(problem)
 
 
 def check_plain(what: str, text: str) -> None:
-    """Refuse what no tool could show: no store has it."""
+    """Raise ConfigError for characters that can't be printed. No stored name has them."""
     if not is_plain(text):
         raise ConfigError(f"{what} '{show(text)}' has characters that can't be printed")

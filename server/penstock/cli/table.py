@@ -24,14 +24,14 @@ examples:
 """
 
 STATUS_EXAMPLES: Final = """\
-exit code: 0 ready, 1 not there or not ready, 2 error
+exit code: 0 ready, 1 not ready or not found, 2 error
 
 example:
   penstock table status --store 'dynamodb://penstock?region=eu-west-1'
 """
 
 DELETE_EXAMPLES: Final = """\
-exit code: 0 gone, or not there to begin with; 1 kept, 2 error
+exit code: 0 deleted or not found, 1 you did not agree, 2 error
 
 examples:
   penstock table delete --store 'dynamodb://penstock?region=eu-west-1'
@@ -41,22 +41,24 @@ examples:
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     group = commands.add_parser(
-        "table", help="create, look at or delete a DynamoDB table", description="DynamoDB tables."
+        "table", help="create, show or delete a DynamoDB table", description="DynamoDB tables."
     )
     actions = group.add_subparsers(metavar="COMMAND", required=True)
     create = actions.add_parser(
         "create",
-        help="make the table, or add what it lacks",
-        description="Make a table for a server's buckets, and wait until it is ready.\n"
-        "What a table lacks is added, and what it has stays: it does no harm to do it again.",
+        help="create the table, or add what is missing",
+        description="Create a table for a server's buckets, and wait until the table is ready.\n"
+        "If the table exists, the command adds what is missing and changes nothing else.",
         epilog=CREATE_EXAMPLES,
     )
-    create.add_argument("--stream", action="store_true", help="turn on a stream of all changes")
+    create.add_argument(
+        "--stream", action="store_true", help="turn on a DynamoDB stream of all changes"
+    )
     for kind in ("read", "write"):
         create.add_argument(
             f"--{kind}-capacity",
             metavar="N",
-            help=f"{kind} units a second of a new table and of each index (default: on demand)",
+            help=f"{kind} units a second, for a new table and each index (default: on demand)",
         )
     status = actions.add_parser(
         "status",
@@ -66,11 +68,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     delete = actions.add_parser(
         "delete",
-        help="delete the table with all that is in it",
-        description="Delete the table with all that is in it, and wait until it is gone.",
+        help="delete the table and everything in it",
+        description="Delete the table and everything in it, and wait until the table is deleted.",
         epilog=DELETE_EXAMPLES,
     )
-    delete.add_argument("--yes", action="store_true", help="don't ask")
+    delete.add_argument("--yes", action="store_true", help="do not ask first")
     for parser, run in ((create, _create), (status, _status), (delete, _delete)):
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.set_defaults(run=run)
@@ -86,7 +88,7 @@ def _create(arguments: argparse.Namespace) -> int:
         )
     if created.note:
         print_note(f"{created.place}: {created.note}")
-    done = "created" if created.is_new else "already there"
+    done = "created" if created.is_new else "exists already"
     if created.added:
         done = f"added {', '.join(created.added)}"
     print_line(f"{created.place}: {done}")
@@ -111,9 +113,9 @@ def _delete(arguments: argparse.Namespace) -> int:
     with _Progress() as progress:
         report = asyncio.run(admin.find(progress))
     if not report.rows:
-        print_line(f"{report.place}: not there")
+        print_line(f"{report.place}: not found")
         return 0
-    warning = f"This deletes {report.place} with all that is in it, for ever."
+    warning = f"This deletes {report.place} and everything in it, for ever."
     if not arguments.yes and not agrees(warning, admin.location.table, "the table's name"):
         print_line(f"{report.place}: kept")
         return 1
@@ -130,12 +132,12 @@ def _capacity(read: str | None, write: str | None) -> tuple[int, int] | None:
         raise ConfigError("give both --read-capacity and --write-capacity, or neither")
     for flag, text in (("--read-capacity", read), ("--write-capacity", write)):
         if not _UNITS.fullmatch(text) or int(text) == 0:
-            raise ConfigError(f"{flag}: '{text}' is no whole number from 1 to 999999999")
+            raise ConfigError(f"{flag}: '{text}' is not a whole number from 1 to 999999999")
     return int(read), int(write)
 
 
 class _Progress(ProgressLine):
-    """Where stderr is no terminal, a line for each change of state."""
+    """If stderr is not a terminal, print a line for each change of state."""
 
     def __init__(self) -> None:
         super().__init__()

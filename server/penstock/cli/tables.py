@@ -1,7 +1,7 @@
 """What commands show: tables for people, JSON for scripts.
 
-The law of this file: whatever names others gave to what is stored, a terminal does not act on them.
-All that commands print goes through here.
+The law of this file: a terminal never acts on a stored name, whoever chose the name. Everything
+that commands print goes through this file.
 """
 
 import json
@@ -18,7 +18,7 @@ from penstock.core.foreign_text import escape_json, show
 from penstock.core.limits import MILLI, Limit
 
 MAX_CELL: Final = 1_000
-"""Characters of a cell. Every name fits; metadata may be longer, and JSON has all of it."""
+"""Characters of a cell. Every name fits. Metadata may be longer: JSON shows all of it."""
 
 MAX_PRINTED: Final = 10_000
 """Characters of a line."""
@@ -31,7 +31,7 @@ def table_lines(
     header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = ""
 ) -> list[str]:
     """Aligned columns, two blanks apart."""
-    # Before they are measured.
+    # Escape the cells before they are measured.
     shown = [[show(cell, MAX_CELL) for cell in row] for row in rows]
     table = [header, *shown] if header else shown
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
@@ -63,13 +63,13 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    # An escape of the terminal's encoding would be none of JSON.
+    # The escapes for other encodings are not valid JSON, so JSON has to be ASCII there.
     text = json.dumps(value, indent=2, ensure_ascii=not writes_unicode())
     print(escape_json(text))
 
 
 def print_note(text: str) -> None:
-    """What is no part of an answer: `… | wc -l` counts answers."""
+    """Print to stderr what is not part of the answer: `… | wc -l` counts answers only."""
     print(show(text, MAX_PRINTED), file=sys.stderr)
 
 

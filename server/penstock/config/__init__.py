@@ -1,1 +1,1 @@
-"""What the operator writes: settings, and rules files."""
+"""What the operator writes: settings, rules files and policy files."""

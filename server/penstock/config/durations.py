@@ -10,36 +10,36 @@ _UNITS_NS: Final = {
     "ns": 1, "us": 1_000, **{unit: 1_000_000 * unit_ms for unit, unit_ms in _UNITS_MS.items()}
 }  # fmt: skip
 _MICRO: Final = str.maketrans("\N{MICRO SIGN}\N{GREEK SMALL LETTER MU}", "uu")
-"""Go takes either of them for the u in us."""
+"""Go accepts either of these for the u in us."""
 _PART: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?(ns|us|ms|s|m|h|d)")
 _WHOLE: Final = re.compile(f"(?:{_PART.pattern})+")
 
 MAX_LENGTH: Final = 100
-"""Characters. Nobody needs more, and adding up a million parts takes seconds."""
+"""Characters. Nobody needs more, and to add up a million parts takes seconds."""
 
 FORM: Final = "a number with ms, s, m, h or d, such as 90s or 1h30m"
 
 
 def parse_duration_ms(text: str) -> int:
-    """Read a duration; ValueError if it is none, or has fractions of a millisecond."""
+    """Read a duration. ValueError if the text is no duration, or has fractions of a ms."""
     duration_ms = _parse(text)
     if duration_ms.denominator != 1:
-        raise ValueError(f"'{text}' is no duration: there is nothing shorter than 1ms")
+        raise ValueError(f"'{text}' has fractions of a millisecond: write whole milliseconds")
     return int(duration_ms)
 
 
 def parse_rounded_ms(text: str) -> int:
-    """Read a duration, and round it up to a whole millisecond: only none at all becomes 0."""
+    """Read a duration, and round up to a whole millisecond. So only 0 becomes 0."""
     return math.ceil(_parse(text))
 
 
 def _parse(text: str) -> Fraction:
-    """In milliseconds."""
+    """Return the duration in milliseconds."""
     if text == "0":
         return Fraction(0)
     plain = text.translate(_MICRO)
     if len(plain) > MAX_LENGTH or _WHOLE.fullmatch(plain) is None:
-        raise ValueError(f"'{text}' is no duration: write {FORM}")
+        raise ValueError(f"'{text}' is not a duration: write {FORM}")
     parts_ns = [
         Fraction(f"{whole}.{part or 0}") * _UNITS_NS[unit]
         for whole, part, unit in _PART.findall(plain)

@@ -1,4 +1,4 @@
-"""The `entities` of a rules file: which descriptors stand for stored entities."""
+"""The `entities` of a rules file: they map descriptors to stored entities."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ MAPPING_KEYS: Final = frozenset({"keys", "entity", "resource", "consume"})
 
 @dataclass(frozen=True, slots=True)
 class PlacedMapping:
-    """A mapping, and where its file has it."""
+    """A mapping, and its place in the file."""
 
     mapping: EntityMapping
     file: YamlFile
@@ -29,7 +29,7 @@ def read_mappings(file: YamlFile, node: yaml.Node | None) -> list[PlacedMapping]
 
 
 def check_mappings(placed: list[PlacedMapping]) -> None:
-    """Say which lists of keys stand there twice."""
+    """Report each list of keys that appears twice."""
     seen: set[tuple[str, ...]] = set()
     for one in placed:
         keys = one.mapping.keys
@@ -63,8 +63,8 @@ def _template(
     for name in template.unknown(keys):
         file.error(
             node,
-            f"entities: {what} has {{{name}}}, which is none of its keys "
-            f"({', '.join(keys)}) nor domain",
+            f"entities: {what} has {{{name}}}, but {{{name}}} is neither one of "
+            f"the keys ({', '.join(keys)}) nor domain",
         )
     return template
 

@@ -1,4 +1,4 @@
-"""Settings as flags and variables: how they are given, and put together."""
+"""Settings as flags and variables: declared for the parser, then read and combined."""
 
 import argparse
 from collections.abc import Collection, Mapping
@@ -12,7 +12,7 @@ from penstock.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A setting as its docs need it."""
+    """A setting in the form that flags and docs need."""
 
     name: str
     env: str
@@ -50,7 +50,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = N
 
 
 def read_settings(flags: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
-    """Put flags and environment together; ConfigError names what can't be read."""
+    """Combine flags and environment. ConfigError names the value that can't be read."""
     values: dict[str, Any] = {}
     for setting in DECLARED:
         flag, variable = getattr(flags, setting.name, None), environ.get(setting.env)

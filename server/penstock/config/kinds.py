@@ -1,4 +1,4 @@
-"""The kinds of settings: how each is written, and read."""
+"""The kinds of settings: how a value is written and read."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any, Final
 from penstock.config.durations import format_duration, parse_rounded_ms
 
 Address = tuple[str, int]
-"""A host, empty for all addresses of this machine, and a port."""
+"""A host and a port. An empty host means all addresses of this machine."""
 
 Tags = tuple[tuple[str, str], ...]
 
@@ -19,19 +19,19 @@ def _bool(text: str) -> bool:
             return True
         case "0" | "f" | "false" | "no" | "off":
             return False
-    raise ValueError(f"'{text}' is neither true nor false")
+    raise ValueError(f"'{text}' is not true or false")
 
 
 def _port(text: str) -> int:
     if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > 65535:
-        raise ValueError(f"'{text}' is no port: write a number from 0 to 65535")
+        raise ValueError(f"'{text}' is not a port: write a number from 0 to 65535")
     return int(text)
 
 
 def _address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     if not colon:
-        raise ValueError(f"'{text}' is no address: write HOST:PORT, or :PORT for all addresses")
+        raise ValueError(f"'{text}' is not an address: write HOST:PORT, or :PORT for all addresses")
     return host.removeprefix("[").removesuffix("]"), _port(port)
 
 
@@ -41,22 +41,22 @@ def _show_address(address: Address) -> str:
 
 
 def _share(text: str) -> float:
-    """A decimal number, without the names and exponents that Python would read too."""
+    """Read a decimal number. Refuse names and exponents, which Python accepts: nan, 1e3."""
     if re.fullmatch(r"[0-9]*\.?[0-9]+", text) is None or float(text) > 1:
-        raise ValueError(f"'{text}' is no share: write a number from 0 to 1, such as 0.8")
+        raise ValueError(f"'{text}' is not a share: write a number from 0 to 1, such as 0.8")
     return float(text)
 
 
 def _size(text: str) -> int:
     if re.fullmatch("[0-9]{1,18}", text) is None:
-        raise ValueError(f"'{text}' is no number of bytes")
+        raise ValueError(f"'{text}' is not a number of bytes")
     return int(text)
 
 
 def _between(least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if re.fullmatch("[0-9]{1,9}", text) is None or not least <= int(text) <= most:
-            raise ValueError(f"'{text}' is no number from {least} to {most}")
+            raise ValueError(f"'{text}' is not a number from {least} to {most}")
         return int(text)
 
     return parse
@@ -64,7 +64,7 @@ def _between(least: int, most: int) -> Callable[[str], int]:
 
 def _count(text: str) -> int:
     if re.fullmatch("[0-9]{1,9}", text) is None:
-        raise ValueError(f"'{text}' is no number: write one such as 1000")
+        raise ValueError(f"'{text}' is not a number: write a number such as 1000")
     return int(text)
 
 
@@ -76,7 +76,7 @@ def _tags(text: str) -> Tags:
 
 
 def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
-    """Any case, and `others`: further names for some of the choices."""
+    """Accept a choice in any case. `others` are more names for some choices."""
 
     def parse(text: str) -> str:
         name = text.lower()
@@ -107,13 +107,13 @@ TEXT: Final = Kind(_text, "TEXT")
 BOOL: Final = Kind(_bool, "BOOL", lambda value: "true" if value else "false")
 PORT: Final = Kind(_port, "PORT")
 ADDRESS: Final = Kind(_address, "HOST:PORT", _show_address)
-# The reference server takes durations down to a nanosecond, and no setting needs less than 1 ms.
+# The reference server accepts durations down to 1 ns. No setting needs less than 1 ms.
 DURATION: Final = Kind(parse_rounded_ms, "DURATION", format_duration)
 SHARE: Final = Kind(_share, "SHARE", lambda value: f"{value:g}")
 SIZE: Final = Kind(_size, "BYTES")
 COUNT: Final = Kind(_count, "NUMBER")
 CALLS: Final = Kind(_between(1, 1_000_000), "1-1000000")
-# Longer ones would take so long to decode that other callers notice: 20 ms for 1 MiB.
+# Decoding 1 MiB takes 20 ms. A longer request would make other callers wait too long.
 REQUEST_BYTES: Final = Kind(_between(1_024, 1_048_576), "1024-1048576")
 TAGS: Final = Kind(_tags, "TAGS", lambda tags: ",".join(f"{k}:{v}" for k, v in tags))
 FORMAT: Final = Kind(_one_of("text", "json"), "text|json")

@@ -20,14 +20,14 @@ SYSTEM_KEYS: Final = ("limits", "on_unavailable")
 RESOURCE_KEYS: Final = ("limits",)
 ENTITY_KEYS: Final = ("parent", "cascade", "metadata", "limits", "resources", "limits_only")
 
-_WIDTH: Final = 10_000  # no line is broken: a name is in one piece
+_WIDTH: Final = 10_000  # no line is broken, so that a name stays in one piece
 _Pairs = dict[str, tuple[yaml.Node, yaml.Node]]
 
 
 def read_policy(file_name: str, text: str, parents: Mapping[str, str | None]) -> Policy:
-    """Read a policy; RulesError has a line for each thing that is wrong with it.
+    """Read a policy. RulesError has a line for each error.
 
-    `parents` has every entity that is stored and stays, with its parent.
+    `parents` has every stored entity that stays, and its parent.
     """
     reader = _Reader(file_name)
     root = reader.compose(text)
@@ -38,7 +38,7 @@ def read_policy(file_name: str, text: str, parents: Mapping[str, str | None]) ->
 
 
 class _Reader:
-    """One file being read. What is wrong goes to `problems`, and reading goes on."""
+    """Reads one file. Errors go to `problems`, and reading goes on."""
 
     def __init__(self, file_name: str) -> None:
         self.problems = Problems()
@@ -54,16 +54,17 @@ class _Reader:
             self.problems.error(self._name, exc.line, exc.text)
         return None
 
-    # What rules files get a warning for is an error here: no older server takes these files.
+    # These are warnings in rules files, because the reference server accepts them. Policy files are
+    # our own, so they are errors here.
 
     def set_twice(self, node: yaml.Node, key: str) -> None:
-        self._file.error(node, f"'{key}' stands there twice")
+        self._file.error(node, f"'{key}' is there twice")
 
     def merged_over(self, node: yaml.Node, key: str) -> None:
-        self._file.error(node, f"'<<' stands behind '{key}', which it brings too: put '<<' first")
+        self._file.error(node, f"'<<' comes after '{key}' and has it, too: put '<<' first")
 
     def more_documents(self, line: int) -> None:
-        self.problems.error(self._name, line, "a second document: a policy is one document")
+        self.problems.error(self._name, line, "a second document: a policy file has only one")
 
     def read(self, root: yaml.Node | None, parents: Mapping[str, str | None]) -> None:
         top = self._fields(root, "the file", ROOT_KEYS)
@@ -84,7 +85,7 @@ class _Reader:
             self._check_name(key, "resource", name)
             fields = self._fields(value, f"resource '{name}'", RESOURCE_KEYS)
             if "limits" not in fields:
-                self._file.error(key, f"resource '{name}' has no limits here")
+                self._file.error(key, f"resource '{name}' needs limits")
             limits = self._read_limits(fields.get("limits"))
             self.limits[Scope(entity, name)] = StoredLimits(limits, 0)
 
@@ -103,7 +104,7 @@ class _Reader:
         if not self._flag(fields.get("limits_only"), "limits_only"):
             self.entities[name] = entity
         elif entity != Entity(name):
-            self._file.error(node, f"entity '{name}' is limits_only: it has limits, and no more")
+            self._file.error(node, f"entity '{name}' is limits_only: it can have only limits")
 
     def _metadata(self, key: str, node: yaml.Node) -> str:
         value = self._text(node, f"metadata '{key}'") or ""
@@ -117,8 +118,8 @@ class _Reader:
             if entity.parent is not None and entity.parent not in merged:
                 self._file.error(
                     entities[name][0],
-                    f"entity '{name}': its parent '{entity.parent}' is neither in this file "
-                    "nor stored to stay",
+                    f"entity '{name}': the parent '{entity.parent}' is not in this file, "
+                    "and will not be in the store",
                 )
         for name in self.entities:
             if _is_too_deep(name, merged):
@@ -144,7 +145,7 @@ class _Reader:
             except ValueError as exc:
                 self._file.error(key, f"limit '{name}': {exc}")
         if len(pairs) > MAX_LIMITS:
-            self._file.error(node, f"{len(pairs)} limits are more than {MAX_LIMITS}")
+            self._file.error(node, f"{len(pairs)} limits: at most {MAX_LIMITS} are allowed")
         return tuple(limits)
 
     def _read_unavailable(self, node: yaml.Node | None) -> str:
@@ -169,11 +170,11 @@ class _Reader:
         pairs = self._pairs(node, what)
         for name, (key, _) in pairs.items():
             if name not in known:
-                self._file.error(key, f"{what}: unknown key '{name}'; there are {', '.join(known)}")
+                self._file.error(key, f"{what}: unknown key '{name}'; known are {', '.join(known)}")
         return {name: value for name, (_, value) in pairs.items()}
 
     def _pairs(self, node: yaml.Node | None, what: str) -> _Pairs:
-        """The pairs of a map, by the text of the key: also a number is a name."""
+        """The pairs of a map, by the text of the key. A number can be a name, too."""
         if is_null(node):
             return {}
         if not isinstance(node, yaml.MappingNode):
@@ -184,7 +185,7 @@ class _Reader:
             if not isinstance(key, yaml.ScalarNode):
                 self._file.error(key, f"{what}: a key must be a text")
                 continue
-            # Texts were looked at before `<<` was merged in.
+            # Keys that are texts were already compared, before `<<` was merged in.
             if key.value in pairs and not (is_text(key) and is_text(pairs[key.value][0])):
                 self.set_twice(key, key.value)
             pairs[key.value] = key, value
@@ -203,7 +204,7 @@ class _Reader:
 
 
 def _is_too_deep(name: str | None, parents: Mapping[str, str | None]) -> bool:
-    """Not in a circle: that is told apart."""
+    """Whether a chain of parents is too long. A circle is another error."""
     chain = list[str]()
     while name is not None and name not in chain:
         chain.append(name)
@@ -241,7 +242,7 @@ def format_policy(policy: Policy, *, in_ascii: bool = False) -> str:
 
 
 def _dump(tree: dict[str, Any], *, in_ascii: bool) -> str:
-    """Letters of all scripts as they are, unless something in it could harm a terminal."""
+    """Write letters of all scripts as they are, unless the text could harm a terminal."""
     options: dict[str, Any] = {"sort_keys": False, "width": _WIDTH}
     text: str = yaml.safe_dump(tree, allow_unicode=True, **options)
     is_safe = not in_ascii and all(map(is_plain, text.split("\n")))

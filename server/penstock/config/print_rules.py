@@ -1,4 +1,4 @@
-"""The rules in force as text: a line a rule, as the reference server prints them."""
+"""The rules in force as text: one line for each rule, as the reference server prints them."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -46,7 +46,7 @@ def _rate(limit: Limit) -> str:
 
 
 def _extras(rule: Rule, limit: Limit) -> Iterator[str]:
-    """What the reference server does not print stands behind what it does."""
+    """Fields that the reference server does not print come last."""
     if limit.unit is Unit.UNKNOWN:
         yield f"period: {format_duration(limit.period_ms)}"
     if limit.burst != limit.capacity:

@@ -1,7 +1,7 @@
-"""What is wrong in rules files: every finding, with its file and line.
+"""Errors and warnings in rules files, with file and line.
 
-A file's own words stand in findings, so these are cut and escaped, and there is a bound on how many
-are kept: a small file with many aliases can have a million faults.
+They quote the file, so their texts are cut and escaped. Their number has a bound, because a small
+file with many aliases can have a million errors.
 """
 
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from penstock.core.foreign_text import escape, show
 from penstock.errors import ConfigError
 
 MAX_PROBLEMS: Final = 1_000
-"""Errors, and as many warnings. Nobody reads more before mending these."""
+"""Errors, and as many warnings. Nobody reads more before correcting these."""
 
 MAX_TEXT: Final = 500
-"""Characters of one. Ours are shorter, as long as what they name is."""
+"""Characters of one text. Our texts are shorter, unless they quote something long."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,14 +30,14 @@ class Problem:
 
 
 class Problems:
-    """Collects findings, so that one reading of the files tells all of them."""
+    """Collects errors and warnings, so that one reading of the files finds all of them."""
 
     def __init__(self) -> None:
-        # An alias is read wherever it stands, so one fault may be found many times.
+        # An alias is read in every place, so one error may be found many times.
         self._errors: dict[Problem, None] = {}
         self._warnings: dict[Problem, None] = {}
         self.errors_found = 0
-        """However often, and however many."""
+        """All errors, also repeated errors and errors beyond MAX_PROBLEMS."""
 
     def error(self, file: str, line: int, text: str) -> None:
         self.errors_found += 1
@@ -55,7 +55,7 @@ class Problems:
         return tuple(self._warnings)
 
     def raise_errors(self) -> None:
-        """RulesError if there is any."""
+        """Raise RulesError if there are errors."""
         if self._errors:
             raise RulesError(self._errors)
 
@@ -66,15 +66,14 @@ def _keep(kept: dict[Problem, None], file: str, line: int, text: str) -> None:
 
 
 class RulesError(ConfigError):
-    """The rules can't be used; the message has a line for each error, behind a title if there is
-    one."""
+    """The rules can't be used. The message has an optional title, and a line for each error."""
 
     def __init__(self, errors: Iterable[Problem], title: str = "") -> None:
         self.errors = sorted(errors)
         self.lines = [title] if title else []
         self.lines += map(str, self.errors)
         if len(self.errors) >= MAX_PROBLEMS:
-            self.lines.append(f"there may be more: only {MAX_PROBLEMS} errors are told at once")
+            self.lines.append(f"there may be more errors: only the first {MAX_PROBLEMS} are shown")
         super().__init__("\n".join(self.lines))
 
     def titled(self, title: str) -> Self:

@@ -9,9 +9,9 @@ from penstock.config.similar import did_you_mean
 from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
 
 MAX_LIMITS: Final = 10
-"""Limits of one scope. Their buckets are one item, read and written whole for every take."""
+"""Limits of one scope. Their buckets are one item, and every take writes the whole item."""
 
-RATE_FORM: Final = "100/minute, 5/s or 1000/90s, and ,burst=N or ,max_debt=N behind it if need be"
+RATE_FORM: Final = "100/minute, 5/s or 1000/90s, with an optional ,burst=N or ,max_debt=N"
 NAME_FORM: Final = "1 to 64 letters, digits, _ . or -"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -29,18 +29,18 @@ _SPELLINGS: Final = {
     Unit.YEAR: ("y", "year", "years"),
 }
 _AMBIGUOUS: Final = "M"
-"""A minute to some, and a month to others: 43,200 times as much."""
+"""Some people mean a minute, others a month, which is 43,200 times as long."""
 
 _PERIODS_MS: Final = {name: unit.value for unit, names in _SPELLINGS.items() for name in names}
 
 
 def parse_limit(name: str, rate: str) -> Limit:
-    """Make a limit of its name and its rate; ValueError shows the right form."""
+    """Make a limit from a name and a rate. ValueError shows the right form."""
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"'{name[:70]}' is no limit's name: write {NAME_FORM}")
+        raise ValueError(f"'{name[:70]}' is not a name for a limit: write {NAME_FORM}")
     parts = _RATE.fullmatch(rate.strip())
     if parts is None:
-        raise ValueError(f"'{rate}' is no rate: write {RATE_FORM}")
+        raise ValueError(f"'{rate}' is not a rate: write {RATE_FORM}")
     tokens = _count(rate, parts[1])
     options = _options(rate, parts[3])
     burst = _count(rate, options["burst"]) if "burst" in options else None
@@ -57,7 +57,7 @@ def _options(rate: str, text: str) -> dict[str, str]:
     for part in text.split(",")[1:]:
         option = _OPTION.fullmatch(part.strip())
         if option is None or option[1] in options:
-            raise ValueError(f"'{rate}' is no rate: write {RATE_FORM}")
+            raise ValueError(f"'{rate}' is not a rate: write {RATE_FORM}")
         options[option[1]] = option[2]
     return options
 
@@ -65,7 +65,7 @@ def _options(rate: str, text: str) -> dict[str, str]:
 def _count(rate: str, text: str) -> int:
     if _COUNT.fullmatch(text) is None or not 0 < int(text) <= UINT32_MAX:
         raise ValueError(
-            f"'{rate}' is no rate: '{text}' is no whole number from 1 to {UINT32_MAX}; "
+            f"'{rate}' is not a rate: '{text}' is not a whole number from 1 to {UINT32_MAX}; "
             f"write {RATE_FORM}"
         )
     return int(text)
@@ -85,7 +85,7 @@ def _period_ms(rate: str, text: str) -> int:
         if text == _AMBIGUOUS:
             meant = "; did you mean minute or month?"
         raise ValueError(
-            f"'{rate}' is no rate: '{text}' is neither one of {units} nor a duration such as 90s"
+            f"'{rate}' is not a rate: '{text}' is neither one of {units} nor a duration such as 90s"
             f"{meant}"
         )
     return period_ms

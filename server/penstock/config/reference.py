@@ -1,6 +1,6 @@
-"""The reference server's variables that are no settings here: accepted, and why they are ignored.
+"""Variables of the reference server that Penstock ignores, and the reasons.
 
-All others of its variables are settings under the same name.
+All its other variables are settings of Penstock, under the same names.
 """
 
 from collections.abc import Iterable
@@ -8,24 +8,24 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 IGNORED: Final = {
-    "BACKEND_TYPE": "the store is named by `PENSTOCK_STORE`",
-    "REDIS_*": "there is no Redis",
-    "MEMCACHE_*": "there is no Memcached",
-    "RUNTIME_WATCH_ROOT": "rules are followed wherever they are",
-    "EXPIRATION_JITTER_MAX_SECONDS": "buckets have no windows that end all at once",
-    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "a denied request consumes nothing anyway",
-    "DISABLE_STATS": "metrics that nobody reads cost next to nothing",
-    "USE_DOG_STATSD": "metrics are for Prometheus and StatsD",
-    "USE_DOG_STATSD_MOGRIFIERS": "metrics are for Prometheus and StatsD",
-    "PROMETHEUS_MAPPER_YAML": "names and labels are fixed",
-    "CONFIG_GRPC_XDS_*": "rules over xDS are not there yet",
-    "XDS_CLIENT_*": "rules over xDS are not there yet",
+    "BACKEND_TYPE": "`PENSTOCK_STORE` names the store",
+    "REDIS_*": "Penstock does not use Redis",
+    "MEMCACHE_*": "Penstock does not use Memcached",
+    "RUNTIME_WATCH_ROOT": "Penstock notices changed rules in every directory",
+    "EXPIRATION_JITTER_MAX_SECONDS": "buckets do not all expire at the same moment, as windows do",
+    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "a denied request consumes nothing",
+    "DISABLE_STATS": "metrics that nobody reads cost almost nothing",
+    "USE_DOG_STATSD": "Penstock supports only Prometheus and StatsD",
+    "USE_DOG_STATSD_MOGRIFIERS": "Penstock supports only Prometheus and StatsD",
+    "PROMETHEUS_MAPPER_YAML": "the names and labels of metrics are fixed",
+    "CONFIG_GRPC_XDS_*": "Penstock does not support rules over xDS yet",
+    "XDS_CLIENT_*": "Penstock does not support rules over xDS yet",
 }
-"""Names, or the beginnings of names, and the reason."""
+"""Names, or beginnings of names with a `*`, and the reasons."""
 
 
 def find_ignored(variables: Iterable[str]) -> list[str]:
-    """Those of some variables that will be ignored, in order of name."""
+    """The variables that Penstock ignores, in the order of their names."""
     return sorted(
         name for name in variables if any(fnmatchcase(name, pattern) for pattern in IGNORED)
     )

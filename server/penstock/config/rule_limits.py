@@ -27,12 +27,12 @@ LIMIT_KEYS: Final = frozenset(
 
 YEAR_MS: Final = Unit.YEAR.value
 MAX_FILL_MS: Final = 1_000 * YEAR_MS
-"""Nobody waits so long."""
+"""Nobody waits this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleLimits:
-    """What a descriptor's limits come to; none at all means unlimited."""
+    """The limits of a descriptor. No limits means unlimited."""
 
     limits: tuple[Limit, ...] = ()
     replaces: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ def _read_limit(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -
         burst = file.count(fields["burst"], "burst", 1, UINT32_MAX)
         if tokens == 0:
             file.error(
-                fields["burst"], "burst needs requests_per_unit above 0: it would never refill"
+                fields["burst"], "burst needs requests_per_unit above 0, or it never refills"
             )
     replaces = _replaces(file, fields)
     on_exceed = _on_exceed(file, fields)
@@ -168,5 +168,5 @@ def _on_exceed(file: YamlFile, fields: dict[str, yaml.Node]) -> OnExceed | None:
     try:
         return OnExceed(written)
     except ValueError:
-        file.error(node, f"invalid on_exceed '{written}': it is reject or debt")
+        file.error(node, f"invalid on_exceed '{written}': write reject or debt")
         return None

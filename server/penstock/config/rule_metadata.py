@@ -1,4 +1,4 @@
-"""The `metadata` of a descriptor: what the answer to Envoy can carry."""
+"""The `metadata` of a descriptor, which an answer to Envoy can contain."""
 
 import math
 from typing import Any, Final
@@ -8,7 +8,7 @@ import yaml
 from penstock.config.yaml_nodes import YamlFile, construct, is_null
 
 MAX_NESTING: Final = 24
-"""Each level is three messages on the wire, and Envoy refuses an answer of more than a hundred."""
+"""Each level is three nested messages, and Envoy refuses more than a hundred of them."""
 
 
 def read_metadata(file: YamlFile, node: yaml.Node | None) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _check(value: object, level: int) -> None:
             for inner in value:
                 _check(inner, level + 1)
         case int() | float():
-            # The wire has doubles only, and JSON has no infinity.
+            # Protobuf's Struct has only doubles, and JSON has no infinity.
             if not math.isfinite(value):
                 raise ValueError(f"{value!r} is not a finite number")
         case None | str():

@@ -1,4 +1,4 @@
-"""All rules files of a path: found, read, and put together into domains."""
+"""All rules files of a path: found, read, and combined into domains."""
 
 import os
 import stat
@@ -14,7 +14,7 @@ from penstock.core.mapping import Mappings
 from penstock.core.rules import Children, Domain, Rules
 
 MAX_BYTES: Final = 32 * 2**20
-"""Of one file. A hundred thousand rules have half of that."""
+"""Bytes of one file. 100,000 rules need half of this."""
 
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 
@@ -27,16 +27,16 @@ class LoadedRules:
 
 @dataclass(frozen=True, slots=True)
 class RulesSource:
-    """Where rules are: one file, or every file below a directory."""
+    """The place of the rules: one file, or every file below a directory."""
 
     path: Path
     ignore_dot_files: bool = True
     merge_domains: bool = False
 
     def files(self, on_error: Callable[[OSError], None] = lambda _: None) -> list[Path]:
-        """Every rules file, in order of name, behind symbolic links too: ConfigMaps are made so.
+        """Every rules file, in the order of names. Follows symbolic links, which ConfigMaps use.
 
-        A file with several names counts once, under the name nearest to the top.
+        A file with several names counts once, under the name with the shortest path.
         """
         if not os.path.isdir(self.path):  # noqa: PTH112 - Path.is_dir raises, say on long names
             return [self.path]
@@ -49,7 +49,7 @@ class RulesSource:
         entered: set[str] = set()
         for folder, folders, names in os.walk(self.path, onerror=on_error, followlinks=True):
             if (real := os.path.realpath(folder)) in entered:
-                folders.clear()  # a link up the tree has no end
+                folders.clear()  # a link to a directory above would never end
                 continue
             entered.add(real)
             if self.ignore_dot_files:
@@ -58,7 +58,7 @@ class RulesSource:
             yield from (Path(folder, name) for name in names)
 
     def fingerprint(self) -> Fingerprint:
-        """Something that differs when a file was changed, added, removed or swapped."""
+        """A value that changes when a file is changed, added, removed or swapped."""
         found = []
         for path in self.files():
             try:
@@ -70,7 +70,7 @@ class RulesSource:
         return tuple(found)
 
     def load(self) -> LoadedRules:
-        """Read everything anew; RulesError, with all that is wrong, if it can't be used."""
+        """Read all files again. RulesError has all errors, if there are any."""
         problems = Problems()
 
         def cannot_list(exc: OSError) -> None:
@@ -106,13 +106,14 @@ class RulesSource:
 
     def _read(self, path: Path, problems: Problems) -> RulesFile | None:
         try:
-            # Reading a pipe waits for its writer. A person may name one; a directory holds none.
+            # To read a pipe is to wait for its writer. A person may name a pipe, but a pipe in a
+            # directory is not a rules file.
             if path != self.path and not stat.S_ISREG(path.stat().st_mode):
                 raise OSError(0, "not a regular file")
             with path.open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
             if len(data) > MAX_BYTES:
-                raise OSError(0, f"it is larger than {MAX_BYTES // 2**20} MiB")
+                raise OSError(0, f"the file is larger than {MAX_BYTES // 2**20} MiB")
             text = data.decode()
         except FileNotFoundError:
             problems.error(str(path), 0, "there is no such file or directory")

@@ -25,12 +25,12 @@ KNOWN_KEYS: Final = (
     ROOT_KEYS | DESCRIPTOR_KEYS | rule_limits.LIMIT_KEYS | REPLACES_KEYS | MAPPING_KEYS
 )
 FREE_KEYS: Final = frozenset({"metadata", "keys", "consume"})
-"""What is below them is checked where it is read."""
+"""The keys below these are checked where they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A node, and where its file has it."""
+    """A node, and its place in the file."""
 
     node: Node
     file: YamlFile
@@ -47,7 +47,7 @@ class RulesFile:
 
 
 def read_rules_file(name: str, text: str, problems: Problems) -> RulesFile | None:
-    """Read one file. None if nothing in it can be used; what is wrong is in `problems`."""
+    """Read one file. None if nothing in the file can be used. Errors go to `problems`."""
     file = YamlFile(name, problems)
     before = problems.errors_found
     root = file.compose(text)
@@ -69,7 +69,7 @@ def read_rules_file(name: str, text: str, problems: Problems) -> RulesFile | Non
 
 
 def check_duplicates(level: Sequence[Placed], path: str) -> None:
-    """Say which nodes of a level stand there twice."""
+    """Report each node that appears twice on a level."""
     seen: set[tuple[str, str]] = set()
     for placed in level:
         node = placed.node
@@ -80,9 +80,9 @@ def check_duplicates(level: Sequence[Placed], path: str) -> None:
 
 
 def _check_keys(file: YamlFile, node: yaml.MappingNode, meant: frozenset[str]) -> None:
-    """Refuse keys that mean nothing anywhere, and warn of those that mean nothing here.
+    """Refuse unknown keys, and warn of known keys that have no meaning in this place.
 
-    The reference server ignores the latter, so a file that it takes must load.
+    The reference server ignores the latter, so files with such keys must load.
     """
     for key, value in node.value:
         if not is_text(key):
@@ -93,7 +93,7 @@ def _check_keys(file: YamlFile, node: yaml.MappingNode, meant: frozenset[str]) -
             file.error(key, f"config error, unknown key '{key.value}'")
             continue
         if key.value not in meant:
-            file.warn(key, f"'{key.value}' means nothing here, and is ignored")
+            file.warn(key, f"'{key.value}' has no meaning in this place, and is ignored")
         if key.value not in FREE_KEYS:
             _check_value(file, value, _KEYS_BELOW.get(key.value, frozenset()))
 
@@ -136,7 +136,7 @@ def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str) -> Node:
     if "*" in key:
         file.warn(
             fields["key"],
-            f"key '{key}' matches itself alone: '*' stands for other characters only in a value",
+            f"key '{key}' matches only itself: '*' is a wildcard only in a value",
         )
     path = parent + Node(key, value).composite_key
     below = _read_level(file, fields.get("descriptors"), f"{path}.")

@@ -1,6 +1,7 @@
 """Settings, each declared once: flags, environment names and the docs derive from here.
 
-A flag goes before the environment, and that before the default. Nothing reads either later.
+A flag counts before the environment, and the environment before the default. Nothing reads flags or
+the environment later.
 """
 
 from dataclasses import dataclass, field
@@ -45,10 +46,13 @@ class Settings:
         "PENSTOCK_CONFIG",
         TEXT,
         "",
-        "rules file, or directory of rules files (default: from RUNTIME_*)",
+        "rules file, or directory of rules files; the default comes from RUNTIME_*",
     )
     store: str = _setting(
-        "PENSTOCK_STORE", TEXT, "sqlite:///penstock.db", "where buckets are kept: a store URL"
+        "PENSTOCK_STORE",
+        TEXT,
+        "sqlite:///penstock.db",
+        "URL of the store for buckets and stored limits",
     )
     grpc_host: str = _setting(
         "GRPC_HOST", TEXT, ANY_IPV4, "address to listen on; `::` means all IPv4 and IPv6 addresses"
@@ -61,13 +65,13 @@ class Settings:
         "GRPC_MAX_CONNECTION_AGE",
         DURATION,
         86_400_000,
-        "age of a connection at which the client is asked to reconnect; 0: never",
+        "age at which the server asks the client of a connection to reconnect; 0: never",
     )
     grpc_max_connection_age_grace: int = _setting(
         "GRPC_MAX_CONNECTION_AGE_GRACE",
         DURATION,
         3_600_000,
-        "how long calls may go on after that age",
+        "time that calls have to finish after GRPC_MAX_CONNECTION_AGE",
     )
     grpc_server_use_tls: bool = _setting(
         "GRPC_SERVER_USE_TLS",
@@ -150,7 +154,7 @@ class Settings:
         "PENSTOCK_DRAIN_TIMEOUT",
         DURATION,
         20_000,
-        "on SIGTERM: how long clients have to move to other servers",
+        "time that clients have after SIGTERM to move to other servers",
     )
     config_type: str = _setting(
         "CONFIG_TYPE", SOURCE, "file", "where rules come from; xDS is not supported yet"
@@ -190,7 +194,7 @@ class Settings:
         "PENSTOCK_CHARGE_DENIED",
         BOOL,
         False,
-        "denied requests use up tokens, as on the reference server",
+        "denied requests consume the tokens that are left, as on the reference server",
     )
     cache_key_prefix: str = _setting(
         "CACHE_KEY_PREFIX",
@@ -208,13 +212,13 @@ class Settings:
         "PENSTOCK_POLICY_CACHE_TTL",
         DURATION,
         60_000,
-        "how long a change of stored limits may take to come into force",
+        "time that servers keep stored limits in memory; a change is in force after this time",
     )
     on_unavailable: str = _setting(
         "PENSTOCK_ON_UNAVAILABLE",
         UNAVAILABLE,
         "error",
-        "answer while the store fails; error: gRPC UNAVAILABLE",
+        "answer while the store fails; error means gRPC UNAVAILABLE",
     )
     limit_response_headers_enabled: bool = _setting(
         "LIMIT_RESPONSE_HEADERS_ENABLED",
@@ -229,7 +233,7 @@ class Settings:
         "LIMIT_REMAINING_HEADER",
         TEXT,
         "RateLimit-Remaining",
-        "name of the header with what is left",
+        "name of the header with the number of tokens left",
     )
     limit_reset_header: str = _setting(
         "LIMIT_RESET_HEADER", TEXT, "RateLimit-Reset", "name of the header with the seconds to wait"
@@ -252,13 +256,13 @@ class Settings:
         "PROMETHEUS_ADDR", ADDRESS, ("", 9090), "address and port for USE_PROMETHEUS"
     )
     prometheus_path: str = _setting(
-        "PROMETHEUS_PATH", TEXT, "/metrics", "path of metrics on that port"
+        "PROMETHEUS_PATH", TEXT, "/metrics", "path of metrics on the port of PROMETHEUS_ADDR"
     )
     prometheus_response_time_as_milliseconds: bool = _setting(
         "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
         BOOL,
         False,
-        "show response times for Prometheus in milliseconds, as old versions of the reference did",
+        "show response times for Prometheus in ms, as old versions of the reference server did",
     )
     use_statsd: bool = _setting("USE_STATSD", BOOL, False, "send metrics to StatsD over TCP")
     statsd_host: str = _setting("STATSD_HOST", TEXT, "localhost", "host of StatsD")
@@ -289,7 +293,7 @@ class Settings:
     )
 
     def rules_path(self) -> Path:
-        """The rules' place; ConfigError if nothing says it."""
+        """The path of the rules; ConfigError if no setting names a path."""
         if self.config:
             return Path(self.config)
         if self.runtime_root:

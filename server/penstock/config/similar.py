@@ -1,11 +1,11 @@
-"""What somebody may have meant by a word that is none of those that there are."""
+"""Suggests a known word that is similar to an unknown word."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`; did you mean …?`, to put behind a message; empty if nothing is close."""
+    """Text `; did you mean …?` for the end of a message; empty if no word is similar."""
     by_folded = {one.casefold(): one for one in words}
     close = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.7)
     return f"; did you mean {by_folded[close[0]]}?" if close else ""

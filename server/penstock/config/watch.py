@@ -1,6 +1,6 @@
-"""Follows rules files while the server runs.
+"""Notices changes of rules files while the server runs.
 
-The law of this file: rules that can't be used change nothing but the log.
+The law of this file: rules with errors change nothing. They only cause a log message.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from penstock.config.rules import Fingerprint, LoadedRules, RulesSource
 LOG: Final = logging.getLogger(__name__)
 
 POLL_S: Final = 0.25
-"""Looking beats listening: it sees symlink swaps and network file systems, at a stat a file."""
+"""Polling also notices swapped symlinks and changes on network file systems, which inotify misses.
+It costs one stat for each file."""
 
 
 class RulesWatcher:
@@ -30,20 +31,20 @@ class RulesWatcher:
         return self._source.load()
 
     async def changes(self) -> AsyncIterator[LoadedRules]:
-        """Wait for changes, for ever, and yield the rules after each that can be used."""
+        """Wait for changes, for ever. Yield the new rules after each change without errors."""
         while True:
             await asyncio.sleep(POLL_S)
             loaded = await asyncio.to_thread(self._look)
             if isinstance(loaded, RulesError):
                 self._on_error()
                 LOG.error(
-                    "the rules changed but can't be used, the last good ones stay:\n%s", loaded
+                    "the changed rules have errors, the last good rules stay in force:\n%s", loaded
                 )
             elif loaded is not None:
                 yield loaded
 
     def _look(self) -> LoadedRules | RulesError | None:
-        """Off the event loop, which must not wait for a disk."""
+        """Runs in a thread, because the event loop must not wait for a disk."""
         fingerprint = self._source.fingerprint()
         if fingerprint == self._seen:
             return None
@@ -52,6 +53,6 @@ class RulesWatcher:
             loaded = self._source.load()
         except RulesError as exc:
             loaded = exc
-        # Not before: what else may go wrong is no reason not to look again.
+        # Only now: if anything else goes wrong above, the next poll looks at this change again.
         self._seen = fingerprint
         return loaded

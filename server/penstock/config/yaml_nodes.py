@@ -1,6 +1,6 @@
-"""YAML as nodes that know their line, and checked readings of scalars.
+"""YAML as nodes that know their line, and functions that read and check scalars.
 
-Scalars are read as the field wants them, not as YAML guesses: `value: 404` is the text "404".
+The field decides how a scalar is read, not YAML: `value: 404` is the text "404".
 """
 
 from typing import Any, ClassVar, Final, cast
@@ -19,7 +19,7 @@ _SHORT_BOOLS: Final = {"y": True, "Y": True, "n": False, "N": False}
 
 
 class YamlFile:
-    """One file being read. What is wrong goes to `problems`, and reading goes on."""
+    """Reads one file. Errors go to `problems`, and reading goes on."""
 
     def __init__(self, name: str, problems: Problems) -> None:
         self.name = name
@@ -33,10 +33,10 @@ class YamlFile:
         return None
 
     def set_twice(self, node: yaml.Node, key: str) -> None:
-        self.warn(node, f"'{key}' is set twice; the last one counts")
+        self.warn(node, f"'{key}' is set twice; the last value counts")
 
     def merged_over(self, node: yaml.Node, key: str) -> None:
-        self.warn(node, f"'<<' stands behind '{key}' and replaces it; put '<<' first to keep it")
+        self.warn(node, f"'<<' comes after '{key}' and replaces it; put '<<' first to keep '{key}'")
 
     def more_documents(self, line: int) -> None:
         text = "a second document begins here; only the first document of a file is read"
@@ -52,7 +52,7 @@ class YamlFile:
         self._problems.error(self.name, line, text)
 
     def fields(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
-        """The pairs of a map. Keys that are no text are left out: they are told elsewhere."""
+        """The pairs of a map, without keys that are not texts: these are reported elsewhere."""
         if is_null(node):
             return {}
         if not isinstance(node, yaml.MappingNode):
@@ -61,7 +61,7 @@ class YamlFile:
         return {key.value: value for key, value in node.value if is_text(key)}
 
     def elements(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
-        """The maps of a list. Elements that are none are left out: they are told elsewhere."""
+        """The maps of a list, without other elements: these are reported elsewhere."""
         if is_null(node):
             return []
         if not isinstance(node, yaml.SequenceNode):
@@ -86,7 +86,7 @@ class YamlFile:
         return bool(value)
 
     def count(self, node: yaml.Node | None, what: str, least: int, most: int) -> int | None:
-        """Read a whole number; None, with an error, if it is none within the bounds."""
+        """Read a whole number. Return None and report an error if it is not within the bounds."""
         value = _whole(node)
         if value is None or not least <= value <= most:
             found = getattr(node, "value", None)
@@ -101,7 +101,8 @@ class YamlFile:
 
 
 def _truth(node: yaml.Node | None) -> bool | None:
-    """Also y and n, which YAML 1.1 has and PyYAML takes for texts. In quotes they are texts."""
+    """Read a boolean. y and n are booleans in YAML 1.1, but texts for PyYAML. In quotes, they
+    are texts."""
     if not isinstance(node, yaml.ScalarNode):
         return None
     if node.tag == _BOOL:
@@ -128,7 +129,7 @@ def is_text(node: yaml.Node) -> bool:
 
 
 class _Constructor(yaml.constructor.SafeConstructor):
-    """Plain values as the reference server has them: keys and dates are texts, as written."""
+    """Makes plain values as the reference server does: keys and dates stay texts."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         for key, _ in node.value:
@@ -149,9 +150,9 @@ class _Constructor(yaml.constructor.SafeConstructor):
 
 
 def construct(node: yaml.Node) -> Any:
-    """The plain value of a node; ValueError if it has none, or yaml.YAMLError."""
+    """The plain value of a node. ValueError or yaml.YAMLError if the node has no plain value."""
     try:
         return _Constructor().construct_document(node)
     except (AttributeError, IndexError, KeyError) as exc:
-        # So PyYAML reads `!!int ''` and `!!bool x`.
-        raise ValueError("a value is not of the kind that its tag says") from exc
+        # PyYAML raises these for `!!int ''` and `!!bool x`.
+        raise ValueError("a value does not fit its tag") from exc

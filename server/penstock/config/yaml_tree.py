@@ -1,7 +1,7 @@
-"""From text to a tree of YAML nodes that is safe to walk.
+"""Turns text into a tree of YAML nodes that is safe to walk.
 
-Anchors make a small file large: one may hold itself, or double at each level. What leaves this file
-has an end, has its `<<` merged in, and each map was looked at once.
+Anchors can make a small file large: an anchor may contain itself, or double in size at each level.
+A tree from this file is finite and bounded, and `<<` is already merged in.
 """
 
 from typing import Any, Final, Protocol
@@ -14,17 +14,18 @@ _STR: Final = "tag:yaml.org,2002:str"
 _VALUE: Final = "tag:yaml.org,2002:value"
 
 MAX_NESTING: Final = 200
-"""Lists and maps in each other. Envoy sends a handful of entries, and reading recurses."""
+"""Nested lists and maps. The reader is recursive, and Envoy sends only a few entries."""
 
 MAX_NODES: Final = 1_000_000
-"""With every alias written out. Ten thousand rules are a tenth of that."""
+"""Nodes, with every alias written out. 10,000 rules need a tenth of this."""
 
 CHARACTERS_A_NODE: Final = 64
-"""A long text counts as so many nodes: an alias of it costs time and memory wherever it stands."""
+"""A text of this many characters counts as one more node. An alias of a long text costs time and
+memory in every place."""
 
 
 class TreeError(Exception):
-    """The text is no YAML, or none that can be walked. Line 0: not known."""
+    """The text is not YAML, or the tree is too large. Line 0 means that the line is unknown."""
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(text)
@@ -33,20 +34,20 @@ class TreeError(Exception):
 
 
 class Findings(Protocol):
-    """Hears of what a file may have, and hardly means."""
+    """Receives warnings about things that a file may contain, but that are often mistakes."""
 
     def set_twice(self, node: yaml.Node, key: str) -> None:
         """A map sets a key twice."""
 
     def merged_over(self, node: yaml.Node, key: str) -> None:
-        """A `<<` stands behind a key, and brings the same key."""
+        """A `<<` comes after a key, and contains the same key."""
 
     def more_documents(self, line: int) -> None:
-        """A second document begins here. Nothing of it was read."""
+        """A second document begins here. The second document is not read."""
 
 
 def compose(text: str, findings: Findings) -> yaml.Node | None:
-    """Read the first document of a text; None if there is none."""
+    """Read the first document of a text; None if the text has no document."""
     try:
         second_line = _check_nesting(text)
         root = _compose_first(text)
@@ -66,8 +67,9 @@ def compose(text: str, findings: Findings) -> yaml.Node | None:
 
 
 def _check_nesting(text: str) -> int:
-    """Look at the first document's events, which need no stack: composing a million brackets ends
-    the process. Returns the line of the second document, 0 if there is no second one.
+    """Check the first document for deep nesting. Return the line of a second document, or 0.
+
+    This reads events, which need no stack. To compose a million brackets would end the process.
     """
     depth, is_ended = 0, False
     for event in yaml.parse(text, Loader=_Loader):
@@ -106,16 +108,16 @@ def _too_many(line: int) -> TreeError:
 
 
 class _Walk:
-    """Visits each node once. An alias stands behind its anchor, so recursion follows the text."""
+    """Visits each node once. An alias comes after its anchor, so recursion follows the text."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._sizes: dict[yaml.Node, tuple[int, int] | None] = {}
         self._pairs = 0
-        """Of all maps, as they are once `<<` is merged in."""
+        """The number of pairs in all maps, after `<<` is merged in."""
 
     def measure(self, node: yaml.Node) -> tuple[int, int]:
-        """How many nodes there are, and how many levels, with every alias written out."""
+        """The number of nodes and of levels, with every alias written out."""
         line = node.start_mark.line + 1
         if node in self._sizes:
             known = self._sizes[node]
@@ -141,9 +143,9 @@ class _Walk:
         return nodes, levels
 
     def _finish(self, node: yaml.MappingNode) -> None:
-        """Merge `<<` in where it stands: the last one of equal keys counts, as for go-yaml 2.
+        """Merge `<<` in at its place. Of equal keys, the last counts, as in go-yaml 2.
 
-        The reference server reads its files so. YAML itself lets the keys beside a `<<` go first.
+        The reference server uses go-yaml 2. In YAML itself, the keys beside a `<<` always count.
         """
         seen: set[str] = set()
         pairs: list[tuple[yaml.Node, yaml.Node]] = []
@@ -169,7 +171,7 @@ class _Walk:
 
 
 def _merged_pairs(value: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
-    """What a `<<` brings. Of several maps the first goes before the others, so it stands last."""
+    """The pairs of a `<<`. Of several maps, the first counts, so its pairs come last."""
     if isinstance(value, yaml.MappingNode):
         return list(value.value)
     if not isinstance(value, yaml.SequenceNode):

@@ -245,7 +245,7 @@ class Limiter:
         shown = show(missing)
         if len(self._warned) < MAX_WARNED and shown not in self._warned:
             self._warned.add(shown)
-            LOG.warning("there is no limit %s: what was asked of it is not counted", shown)
+            LOG.warning("limit %s does not exist, so amounts for it are not counted", shown)
 
     def _answer_blindly(self, request: Request, error: StoreError) -> Answer:
         """Answer as configured for times when the store fails: by the flag, or what is stored."""

@@ -124,7 +124,7 @@ class Policies:
             if old is None:
                 raise
             # Without a name: there are many, and one may be a secret, such as an API key.
-            LOG.warning("going by old stored limits: %s", exc)
+            LOG.warning("stored limits can't be read, the last known limits stay in force: %s", exc)
             kept = old._replace(until_ms=self._clock_ms() + RETRY_MS)
         else:
             # As of before it was asked for: it is no newer than that.

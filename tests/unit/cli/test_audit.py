@@ -106,7 +106,7 @@ def test_without_a_name_it_is_the_user(type_in: Type, monkeypatch: pytest.Monkey
 def test_what_has_no_record(type_in: Type) -> None:
     """Exit code 1, and 2 for what can have none."""
     ran = type_in("audit", "nobody")
-    assert (ran.code, ran.out, ran.err) == (1, "", "nobody: no change is on record\n")
+    assert (ran.code, ran.out, ran.err) == (1, "", "nobody: no changes found\n")
     assert type_in("audit", "nobody", "--json").out == "[]\n"
     assert type_in("audit", "$OTHER").code == 2
     assert type_in("audit", "--system", "--last", "0").code == 2

@@ -101,11 +101,11 @@ def test_without_a_take_all_is_full(type_in: Type) -> None:
     """If there are limits at all."""
     ran = type_in("bucket", "show", "user-123", "gpt-4")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "user-123 on gpt-4: nothing is limited\n"
+    assert ran.err == "user-123 on gpt-4: no limits\n"
     set_limits(type_in)
     ran = type_in("bucket", "show", "user-123", "gpt-4")
     assert ran.code == 0
-    assert ran.out.startswith("user-123 on gpt-4: nothing was taken lately\n  rpm  ████████████ ")
+    assert ran.out.startswith("user-123 on gpt-4: not used lately\n  rpm  ████████████ ")
 
 
 def test_buckets_are_listed_and_reset(type_in: Type, now_ms: int) -> None:
@@ -114,7 +114,7 @@ def test_buckets_are_listed_and_reset(type_in: Type, now_ms: int) -> None:
     ran = type_in("bucket", "list", "--resource", "gpt-4")
     assert (ran.code, ran.out, ran.err) == (0, "", "resource gpt-4: no buckets\n")
     ran = type_in("bucket", "reset", "user-123", "gpt-4", "--yes")
-    assert (ran.code, ran.out) == (1, "user-123 on gpt-4: there is no bucket\n")
+    assert (ran.code, ran.out) == (1, "user-123 on gpt-4: no bucket found\n")
     consume(50, now_ms)
     assert type_in("bucket", "list", "--resource", "gpt-4").out == "user-123\n"
     found = json.loads(type_in("bucket", "list", "--resource", "gpt-4", "--json").out)
@@ -147,9 +147,11 @@ def test_a_reset_asks_and_is_on_record(type_in: Type, now_ms: int) -> None:
     reset = ("bucket", "reset", "user-123", "gpt-4", "--by", "ann")
     ran = type_in(*reset)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.endswith("nobody is there to be asked: give --yes to fill the buckets\n")
+    assert ran.err.endswith(
+        "can't ask, because the input is not a terminal: give --yes to fill the buckets\n"
+    )
     ran = type_in(*reset, answer="no\n")
-    assert (ran.code, ran.out) == (1, "user-123 on gpt-4: left as it was\n")
+    assert (ran.code, ran.out) == (1, "user-123 on gpt-4: not changed\n")
     question = "This fills user-123 on gpt-4: rpm -50 of 100, tpm 20 of 20."
     assert ran.err == f"{question}\nType yes to go on: "
     assert type_in("audit", "user-123").code == 1
@@ -188,9 +190,9 @@ def test_a_child_is_shown_with_its_parents(type_in: Type, now_ms: int) -> None:
 user-123 on gpt-4
   rpm  ████████░░░░  70 of 100  100/minute  full in 18s
   tpm  ████████████  20 of 20   10/minute   full
-project on gpt-4 (parent): nothing was taken lately
+project on gpt-4 (parent): not used lately
   rpm  ████████████  50 of 50  50/minute  full
-org on gpt-4 (parent, not counted: no cascade): nothing was taken lately
+org on gpt-4 (parent, not counted: no cascade): not used lately
   rpm  ████████████  100 of 100  100/minute  full
   tpm  ████████████  20 of 20    10/minute   full
 """

@@ -96,11 +96,11 @@ def test_an_unknown_domain_is_said(server: Penstock) -> None:
     ran = check(server, "few=1", domain="exmaple")
     assert (ran.code, ran.out) == (0, "OK\n  few=1: OK, no limit applies\n")
     assert ran.err == (
-        "domain 'exmaple': the server's rules have no such domain, so nothing is limited\n"
+        "domain 'exmaple': the server has no rules for this domain, so no limit applies\n"
     )
     assert check(server, "none=1").err == ""
     peeked = check(server, "--peek", "--json", "few=1", domain="exmaple")
-    assert (peeked.code, "no such domain" in peeked.err) == (0, True)
+    assert (peeked.code, "no rules for this domain" in peeked.err) == (0, True)
     assert json.loads(peeked.out)["overall_code"] == "OK"
 
 

@@ -117,7 +117,9 @@ def test_warnings_go_to_standard_error_and_exit_0(tmp_path: Path) -> None:
     write_rules(tmp_path, "domain: d\nunit: day\n")
     ran = run("config", "check", "--print", "rules.yaml", cwd=tmp_path)
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "rules.yaml:2: 'unit' means nothing here, and is ignored (warning)\n"
+    assert (
+        ran.err == "rules.yaml:2: 'unit' has no meaning in this place, and is ignored (warning)\n"
+    )
 
 
 @pytest.mark.parametrize(

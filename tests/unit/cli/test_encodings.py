@@ -35,7 +35,7 @@ def test_names_are_escaped_and_signs_are_spelled(folder: Path) -> None:
     assert raw(folder, "entity", "children", NAME) == b""
     shown = raw(folder, "bucket", "show", NAME, "r").decode("latin-1").splitlines()
     escaped = r"Zoë-\u6771\u4eac-\U0001f469\u200d\U0001f692"
-    assert shown[0] == f"{escaped} on r: nothing was taken lately"
+    assert shown[0] == f"{escaped} on r: not used lately"
     assert "  rpm  ############  5 of 5" in shown[1]
     run("limits", "set", "--entity", NAME, "rpm=6/minute", cwd=folder)
     assert b"~ rpm: 5/minute -> 6/minute" in raw(folder, "audit", NAME)

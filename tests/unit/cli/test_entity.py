@@ -70,7 +70,7 @@ def test_nothing_is_there_at_first(type_in: Type) -> None:
 def test_what_is_not_there_is_told(type_in: Type, command: list[str]) -> None:
     """With exit code 1."""
     ran = type_in("entity", command[0], "nobody", *command[1:])
-    assert (ran.code, ran.out, ran.err) == (1, "", "entity nobody: not there\n")
+    assert (ran.code, ran.out, ran.err) == (1, "", "entity nobody: not found\n")
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,13 @@ def test_update_changes_what_is_named(
         (["create", "x", "--metadata", "a=\n"], "--metadata: 'a=\\n' is not KEY=VALUE"),
         (["update", "user-123"], "nothing to change: give --parent"),
         (["update", "user-123", "--cascade", "--version", "9"], "entity 'user-123' is at version"),
-        (["update", "user-123", "--cascade", "--version", "x"], "--version: 'x' is no whole"),
+        (["update", "user-123", "--cascade", "--version", "x"], "--version: 'x' is not a whole"),
         (["update", "project-1", "--parent", "user-123"], "entity 'project-1' would be its own"),
         (["delete", "project-1", "--yes"], "entity 'project-1' has children"),
-        (["delete", "user-123"], "nobody is there to be asked: give --yes to delete the entity"),
+        (
+            ["delete", "user-123"],
+            "can't ask, because the input is not a terminal: give --yes to delete the entity",
+        ),
     ],
 )
 def test_what_can_not_be_done_is_told(family: Type, arguments: list[str], message: str) -> None:
@@ -153,4 +156,4 @@ def test_a_name_that_is_nearly_right_is_suggested(type_in: Type, action: str) ->
     more = {"update": ["--cascade"], "delete": ["--yes"]}.get(action, [])
     ran = type_in("entity", action, "projct-1", *more)
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "entity projct-1: not there; did you mean Project-1?\n"
+    assert ran.err == "entity projct-1: not found; did you mean Project-1?\n"

@@ -14,7 +14,7 @@ from tests.support.processes import PENSTOCK, wait_for
 from tests.unit.cli.command import run
 
 MANY = 20_000
-IN_FORCE = "in force within 1m, or within the --policy-cache-ttl of your servers"
+IN_FORCE = "in force within 1m, or the --policy-cache-ttl of your servers"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from penstock.cli import main
 
 from tests.unit.cli.conftest import Type
 
-IN_FORCE = "in force within 1m, or within the --policy-cache-ttl of your servers\n"
+IN_FORCE = "in force within 1m, or the --policy-cache-ttl of your servers\n"
 
 
 def test_limits_of_all_four_levels(type_in: Type) -> None:
@@ -86,7 +86,7 @@ def test_show_tells_what_is_in_force_and_from_where(type_in: Type) -> None:
     ran = type_in(*both)
     assert (ran.code, ran.out) == (
         1,
-        "entity bob, resource gpt-4: no limits of its own\nin force: nothing, it is unlimited\n",
+        "entity bob, resource gpt-4: no limits of its own\nin force: no limits\n",
     )
     type_in("limits", "set", "--resource", "gpt-4", "rpm=7/hour")
     ran = type_in(*both)
@@ -95,7 +95,7 @@ def test_show_tells_what_is_in_force_and_from_where(type_in: Type) -> None:
         ran.out
         == """\
 entity bob, resource gpt-4: no limits of its own
-in force: those of resource gpt-4
+in force: the limits of resource gpt-4
   LIMIT  RATE    BURST
   rpm    7/hour  7
 """
@@ -105,7 +105,7 @@ in force: those of resource gpt-4
     assert found["in_force"]["from"] == {"entity": None, "resource": "gpt-4"}
     assert found["in_force"]["limits"][0]["rate"] == "7/hour"
     type_in("limits", "set", "--entity", "bob", "--resource", "gpt-4", "rpm=8/hour")
-    assert type_in(*both).out.endswith("rpm    8/hour  8\nin force: these\n")
+    assert type_in(*both).out.endswith("rpm    8/hour  8\nin force: the limits above\n")
 
 
 def test_show_tells_what_the_parents_have_in_force(type_in: Type) -> None:
@@ -120,13 +120,13 @@ def test_show_tells_what_the_parents_have_in_force(type_in: Type) -> None:
         type_in(*both).out
         == """\
 entity bob, resource gpt-4: no limits of its own
-in force: those of resource gpt-4
+in force: the limits of resource gpt-4
   LIMIT  RATE    BURST
   rpm    7/hour  7
-parent project: counts, too, by the limits of entity project
+parent project: also counted, by the limits of entity project
   LIMIT  RATE     BURST
   rpm    20/hour  20
-parent org: not counted, there is no cascade up to it
+parent org: not counted, because an entity below does not cascade
 """
     )
     project, org = json.loads(type_in(*both, "--json").out)["parents"]
@@ -139,13 +139,13 @@ def test_limits_of_an_entity_that_does_not_exist_are_said(type_in: Type) -> None
     """They are allowed, and often a typo."""
     type_in("entity", "create", "user-123")
     assert type_in("limits", "set", "--entity", "user-123", "rpm=1/s").err == IN_FORCE
-    note = "entity usr-123 is not created: limits hold for the name alone; did you mean user-123?\n"
+    note = "entity usr-123 does not exist, but limits apply to the name; did you mean user-123?\n"
     ran = type_in("limits", "set", "--entity", "usr-123", "rpm=1/s")
     assert (ran.code, ran.err) == (0, note + IN_FORCE)
     for scope in (("--entity", "usr-123"), ("--entity", "usr-123", "--resource", "r")):
         assert type_in("limits", "show", *scope).err == note
     far = type_in("limits", "show", "--entity", "other").err
-    assert far == "entity other is not created: limits hold for the name alone\n"
+    assert far == "entity other does not exist, but limits apply to the name\n"
 
 
 def test_it_is_said_when_a_change_is_in_force(type_in: Type) -> None:
@@ -170,7 +170,7 @@ def test_what_is_set_replaces_what_was(type_in: Type) -> None:
 def test_nothing_has_limits_at_first(type_in: Type) -> None:
     """Lists are empty, a scope is not there."""
     ran = type_in("limits", "list")
-    assert (ran.code, ran.out, ran.err) == (0, "", "nothing has limits\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no limits are stored\n")
     assert type_in("limits", "list", "--json").out == "[]\n"
     assert type_in("limits", "list", "--resource", "r").err == "no entity has its own limits\n"
     ran = type_in("limits", "show", "--entity", "bob")
@@ -190,8 +190,10 @@ def test_delete_asks(type_in: Type) -> None:
     delete = ("limits", "delete", "--entity", "bob")
     ran = type_in(*delete)
     assert (ran.code, ran.err) == (
-        2, "penstock: error: nobody is there to be asked: give --yes to delete the limits\n",
-    )  # fmt: skip
+        2,
+        "penstock: error: can't ask, because the input is not a terminal: "
+        "give --yes to delete the limits\n",
+    )
     ran = type_in(*delete, answer="\n")
     assert (ran.code, ran.out) == (1, "entity bob: limits kept\n")
     assert ran.err == ("This deletes the limits of entity bob: rpm=1/second\nType yes to go on: ")
@@ -210,9 +212,9 @@ TOO_MANY = [f"l{number}=1/s" for number in range(11)]
         ([], "no limits: write NAME=RATE, with a rate such as 100/minute"),
         (["rpm"], "'rpm': write NAME=RATE, with a rate such as 100/minute"),
         (["rpm=1/s", "rpm=2/s"], "'rpm=2/s': limit 'rpm' is given twice"),
-        (["rpm=1/fortnight"], "'rpm=1/fortnight': '1/fortnight' is no rate: "),
-        (["r m=1/s"], "'r m=1/s': 'r m' is no limit's name: write 1 to 64 letters"),
-        (TOO_MANY, "11 limits are more than the 10 a scope can have"),
+        (["rpm=1/fortnight"], "'rpm=1/fortnight': '1/fortnight' is not a rate: "),
+        (["r m=1/s"], "'r m=1/s': 'r m' is not a name for a limit: write 1 to 64 letters"),
+        (TOO_MANY, "11 limits: a scope can have at most 10"),
         (["--entity", "$x", "a=1/s"], "entity '$x' begins with $"),
         (["--entity", "", "a=1/s"], "the entity has no name"),
         (["--resource", "_default_", "a=1/s"], "resource '_default_' stands for all resources"),

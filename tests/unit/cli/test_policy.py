@@ -53,7 +53,7 @@ def test_apply_shows_the_difference_and_asks(type_in: Type, file: Path) -> None:
     """And has nothing to do the second time."""
     assert file.exists()
     ran = type_in(*APPLY, answer="no\n")
-    assert (ran.code, ran.out) == (1, f"{ADDED}left as it was\n")
+    assert (ran.code, ran.out) == (1, f"{ADDED}nothing changed\n")
     assert ran.err == "6 changes to make.\nType yes to go on: "
     assert type_in(*DIFF).code == 1
     ran = type_in(*APPLY, answer="yes\n")
@@ -67,7 +67,9 @@ def test_apply_wants_a_yes_where_nobody_can_be_asked(type_in: Type, file: Path) 
     assert file.exists()
     ran = type_in(*APPLY)
     assert (ran.code, ran.out) == (2, ADDED)
-    assert ran.err.endswith("nobody is there to be asked: give --yes to make these changes\n")
+    assert ran.err.endswith(
+        "can't ask, because the input is not a terminal: give --yes to make these changes\n"
+    )
     assert type_in("entity", "list").out == ""
 
 
@@ -78,7 +80,7 @@ def test_what_is_exported_does_not_differ(type_in: Type, file: Path) -> None:
     exported = type_in("policy", "export").out
     assert "  lone:\n    limits_only: true\n    limits:\n      rpm: 5/second\n" in exported
     ran = type_in("policy", "diff", "--prune", "-f", "-", given=exported)
-    assert (ran.code, ran.out, ran.err) == (0, "", "no difference\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no changes\n")
     file.write_text(exported)
     for name in ("a-user", "project-1"):
         type_in("entity", "delete", name, "--yes")
@@ -98,9 +100,9 @@ def test_prune_deletes_what_is_not_in_the_file(type_in: Type, file: Path) -> Non
     ran = type_in(*DIFF)
     assert (ran.code, ran.out) == (1, changed)
     ran = type_in(*APPLY, "--yes")
-    unnamed = "4 stored and not in the file, which --prune deletes"
+    unnamed = "4 more in the store but not in the file: --prune deletes them"
     assert ran.out == f"{first}{changed}2 changes made; {unnamed}\n"
-    assert type_in(*DIFF).err == f"no difference; {unnamed}\n"
+    assert type_in(*DIFF).err == f"no changes; {unnamed}\n"
     ran = type_in(*APPLY, "--yes", "--prune")
     assert (
         ran.out
@@ -149,9 +151,9 @@ def test_all_errors_are_told_with_their_line(type_in: Type, file: Path) -> None:
         ran = type_in(*command)
         assert (ran.code, ran.out) == (2, "")
         start, first, second = ran.err.splitlines()
-        assert start == "penstock: error: 2 errors, so this policy can't be used:"
-        assert first.startswith("policy.yaml:2: entity 'a': its parent 'b' is neither in this ")
-        assert second.startswith("policy.yaml:3: limit 'rpm': '5' is no rate: write 100/minute")
+        assert start == "penstock: error: 2 errors in the policy file, so nothing was changed:"
+        assert first.startswith("policy.yaml:2: entity 'a': the parent 'b' is not in this ")
+        assert second.startswith("policy.yaml:3: limit 'rpm': '5' is not a rate: write 100/minute")
 
 
 def test_a_parent_that_is_pruned_is_no_parent(type_in: Type, file: Path) -> None:
@@ -164,7 +166,11 @@ def test_a_parent_that_is_pruned_is_no_parent(type_in: Type, file: Path) -> None
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "No such file or directory"), (b"\xff", "not UTF-8"), (b"a: [", "1 error, so this")],
+    [
+        (None, "No such file or directory"),
+        (b"\xff", "not UTF-8"),
+        (b"a: [", "1 error in the policy file"),
+    ],
 )
 def test_a_file_that_can_not_be_read_is_told(
     type_in: Type, file: Path, content: bytes | None, message: str
@@ -193,10 +199,10 @@ def test_a_failure_half_way_says_how_far_it_came(
         ran = type_in(*APPLY, "--yes")
     assert ran.code == 2
     told, *left, advice, error = ran.err.splitlines()
-    assert told == "2 of 6 changes were made (then one went wrong). Not made:"
+    assert told == "2 of 6 changes were made (then a change failed). Not made:"
     assert left == ADDED.splitlines()[3:]
     assert (
-        advice == "`penstock policy diff -f policy.yaml` shows what is left, and `apply` makes it."
+        advice == "Apply policy.yaml again to make the rest. `penstock policy diff` shows the rest."
     )
     assert error == "penstock: error: the disk is full"
     assert type_in(*APPLY, "--yes").out.endswith("\n4 changes made\n")
@@ -213,7 +219,7 @@ def test_thousands_of_changes_begin_with_a_summary(type_in: Type, file: Path) ->
     )
     assert lines[101:] == [
         "… and 2900 more: `penstock policy diff -f policy.yaml` shows all",
-        "left as it was",
+        "nothing changed",
     ]
     assert len(type_in(*DIFF).out.splitlines()) == 3_000
 

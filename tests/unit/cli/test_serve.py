@@ -146,7 +146,7 @@ def test_a_corrupt_file_is_refused(tmp_path: Path) -> None:
 def test_a_bad_variable_is_named(tmp_path: Path) -> None:
     """As it is spelt in the environment."""
     said = fails(tmp_path, "--config", "x", env={"PENSTOCK_DRAIN_TIMEOUT": "soon"})
-    assert said.startswith("PENSTOCK_DRAIN_TIMEOUT: 'soon' is no duration")
+    assert said.startswith("PENSTOCK_DRAIN_TIMEOUT: 'soon' is not a duration")
 
 
 def test_forced_to_start_it_serves_once_the_rules_are_mended(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_create_leaves_a_table_that_is_right_alone(
     penstock("create")
     before = version_item(location)
     ran = penstock("create")
-    assert (ran.code, ran.out, ran.err) == (0, f"{place}: already there\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, f"{place}: exists already\n", "")
     assert version_item(location) == before
     assert before["schema"] == {"N": "1"}
     assert before["created_by"] == {"S": version("penstock-ratelimit")}
@@ -164,7 +164,7 @@ def test_create_can_turn_on_a_stream(penstock: Penstock, location: Location) -> 
     table = aws(location, "describe_table")["Table"]
     expected = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
     assert table["StreamSpecification"] == expected
-    assert penstock("create").out.endswith(": already there\n")
+    assert penstock("create").out.endswith(": exists already\n")
 
 
 def test_capacity_is_that_of_the_table_and_each_index(
@@ -187,7 +187,7 @@ def test_create_says_that_it_leaves_billing_alone(penstock: Penstock, place: str
     """Something else may scale the table."""
     penstock("create")
     ran = penstock("create", "--read-capacity", "3", "--write-capacity", "20")
-    assert (ran.code, ran.out) == (0, f"{place}: already there\n")
+    assert (ran.code, ran.out) == (0, f"{place}: exists already\n")
     assert ran.err == f"{place}: its billing stays as it is: on demand\n"
 
 
@@ -214,11 +214,11 @@ def test_an_index_added_later_has_the_tables_capacity(
         (("--write-capacity", "5"), "give both --read-capacity and --write-capacity, or neither"),
         (
             ("--read-capacity", "0", "--write-capacity", "5"),
-            "--read-capacity: '0' is no whole number from 1 to 999999999",
+            "--read-capacity: '0' is not a whole number from 1 to 999999999",
         ),
         (
             ("--read-capacity", "5", "--write-capacity", "1e3"),
-            "--write-capacity: '1e3' is no whole number from 1 to 999999999",
+            "--write-capacity: '1e3' is not a whole number from 1 to 999999999",
         ),
     ],
 )
@@ -349,7 +349,7 @@ def test_delete_with_yes(penstock: Penstock, location: Location, place: str) -> 
     assert ran.err == f"deleting table {location.table} …\n"
     assert penstock("status").code == 1
     again = penstock("delete", "--yes")
-    assert (again.code, again.out, again.err) == (0, f"{place}: not there\n", "")
+    assert (again.code, again.out, again.err) == (0, f"{place}: not found\n", "")
 
 
 def test_delete_wants_a_yes_where_nobody_can_be_asked(penstock: Penstock) -> None:
@@ -357,7 +357,7 @@ def test_delete_wants_a_yes_where_nobody_can_be_asked(penstock: Penstock) -> Non
     penstock("create")
     ran = penstock("delete")
     assert (ran.code, ran.out) == (2, "")
-    message = "nobody is there to be asked: give --yes to delete the table"
+    message = "can't ask, because the input is not a terminal: give --yes to delete the table"
     assert ran.err == f"penstock: error: {message}\n"
     assert penstock("status").code == 0
 
@@ -433,7 +433,7 @@ def test_delete_asks_for_the_name(penstock: Penstock, location: Location, place:
     """Whoever types it means it."""
     penstock("create")
     code, screen = at_terminal(location, f"{location.table}\n".encode(), "delete")
-    assert f"This deletes {place} with all that is in it, for ever.\n" in screen
+    assert f"This deletes {place} and everything in it, for ever.\n" in screen
     assert f"Type the table's name, {location.table}, to go on: " in screen
     assert code == 0
     assert screen.endswith(f"{place}: deleted\n")

@@ -54,8 +54,12 @@ def test_the_rules_in_force_show_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "line", "text"),
     [
-        ("- {keys: [a], entity: '{b}', resource: r}", 3, "entity has {b}, which is none of its"),
-        ("- {keys: [a], entity: '{a}', resource: '{}'}", 3, "resource has {}, which is none"),
+        (
+            "- {keys: [a], entity: '{b}', resource: r}",
+            3,
+            "entity has {b}, but {b} is neither one of",
+        ),
+        ("- {keys: [a], entity: '{a}', resource: '{}'}", 3, "resource has {}, but {} is neither"),
         ("- {entity: e, resource: r}", 3, "keys must be a list of keys"),
         ("- {keys: [], entity: e, resource: r}", 3, "keys must be a list of keys"),
         ("- {keys: a, entity: e, resource: r}", 3, "keys must be a list of keys"),

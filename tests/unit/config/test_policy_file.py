@@ -95,7 +95,7 @@ def test_a_parent_may_be_stored_instead() -> None:
     """In the file or in the store."""
     assert read_policy("p", "entities: {a: {parent: b}}", {"b": None}).entities["a"].parent == "b"
     assert errors("entities: {a: {parent: b}}") == [
-        "1: entity 'a': its parent 'b' is neither in this file nor stored to stay"
+        "1: entity 'a': the parent 'b' is not in this file, and will not be in the store"
     ]
 
 
@@ -139,25 +139,27 @@ entities:
 """
     found = errors(text)
     for line, message in [
-        (1, "the file: unknown key 'sistem'; there are system, resources, entities"),
+        (1, "the file: unknown key 'sistem'; known are system, resources, entities"),
         (2, "limits must be a map"),
         (2, "on_unavailable: 'perhaps' is not one of error, allow, deny"),
-        (2, "system: unknown key 'cascade'; there are limits, on_unavailable"),
+        (2, "system: unknown key 'cascade'; known are limits, on_unavailable"),
         (4, "resource '$own' begins with $, which is kept for Penstock's own"),
         (5, "resource '_default_' stands for all resources: leave the resource out instead"),
-        (6, "resource 'bare' has no limits here"),
+        (6, "resource 'bare' needs limits"),
         (7, "'burst=5': put a rate with a comma in quotes"),
         (7, "limit 'x' must be a text"),
         (7, "limit 'y' must be a text"),
         (8, "resources: a key must be a text"),
-        (12, "'1' stands there twice"),
-        (13, "entity 'lone' is limits_only: it has limits, and no more"),
+        (12, "'1' is there twice"),
+        (13, "entity 'lone' is limits_only: it can have only limits"),
         (14, "entity 'list' must be a map"),
         (15, "limits_only must be true or false"),
     ]:
         assert f"{line}: {message}" in found
-    assert any(error.startswith("7: limit 'rpm': '1/fortnight' is no rate") for error in found)
-    assert any(error.startswith("7: limit 'a b': 'a b' is no limit's name") for error in found)
+    assert any(error.startswith("7: limit 'rpm': '1/fortnight' is not a rate") for error in found)
+    assert any(
+        error.startswith("7: limit 'a b': 'a b' is not a name for a limit") for error in found
+    )
     assert len(found) == 17
 
 
@@ -174,7 +176,7 @@ def test_entity_fields_of_the_wrong_kind() -> None:
 def test_too_many_limits() -> None:
     """They are one item."""
     limits = ", ".join(f"l{number}: 1/s" for number in range(11))
-    assert errors(f"system: {{limits: {{{limits}}}}}") == ["1: 11 limits are more than 10"]
+    assert errors(f"system: {{limits: {{{limits}}}}}") == ["1: 11 limits: at most 10 are allowed"]
 
 
 @pytest.mark.parametrize(
@@ -182,12 +184,12 @@ def test_too_many_limits() -> None:
     [
         ("a: [", "2: "),
         ("- a", "1: the file must be a map"),
-        ("system: {limits: {a: 1/s}}\nsystem: {}", "2: 'system' stands there twice"),
+        ("system: {limits: {a: 1/s}}\nsystem: {}", "2: 'system' is there twice"),
         ("a: &a [*a]", "1: an anchor contains itself"),
-        ("system: {}\n---\n", "2: a second document: a policy is one document"),
+        ("system: {}\n---\n", "2: a second document: a policy file has only one"),
         (
             "resources:\n  a: &a {limits: {x: 1/s}}\n  b: {limits: {y: 2/s}, <<: *a}\n",
-            "3: '<<' stands behind 'limits', which it brings too: put '<<' first",
+            "3: '<<' comes after 'limits' and has it, too: put '<<' first",
         ),
     ],
 )

@@ -56,20 +56,23 @@ def test_a_rate_tells_how_deep_a_debt_may_be(rate: str, max_debt: int | None, wr
 @pytest.mark.parametrize(
     ("rate", "message"),
     [
-        ("", "'' is no rate: write 100/minute"),
-        ("100", "'100' is no rate: write 100/minute, 5/s or 1000/90s, and ,burst=N"),
-        ("100 per minute", "is no rate: write 100/minute"),
-        ("0/minute", "'0' is no whole number from 1 to 4294967295"),
-        ("-1/minute", "'-1' is no whole number"),
-        ("1.5/minute", "'1.5' is no whole number"),
-        ("4294967296/s", "'4294967296' is no whole number"),
-        ("٣/s", "'٣' is no whole number"),
-        ("1/s,burst=0", "'0' is no whole number"),
-        ("1/s,burst=", "'' is no whole number"),
-        ("1/s,bust=5", "is no rate: write"),
-        ("1/s,max_debt=0", "'0' is no whole number from 1"),
-        ("1/s,burst=5,burst=6", "is no rate: write"),
-        ("1/s,burst=5,", "is no rate: write"),
+        ("", "'' is not a rate: write 100/minute"),
+        (
+            "100",
+            "'100' is not a rate: write 100/minute, 5/s or 1000/90s, with an optional ,burst=N",
+        ),
+        ("100 per minute", "is not a rate: write 100/minute"),
+        ("0/minute", "'0' is not a whole number from 1 to 4294967295"),
+        ("-1/minute", "'-1' is not a whole number"),
+        ("1.5/minute", "'1.5' is not a whole number"),
+        ("4294967296/s", "'4294967296' is not a whole number"),
+        ("٣/s", "'٣' is not a whole number"),
+        ("1/s,burst=0", "'0' is not a whole number"),
+        ("1/s,burst=", "'' is not a whole number"),
+        ("1/s,bust=5", "is not a rate: write"),
+        ("1/s,max_debt=0", "'0' is not a whole number from 1"),
+        ("1/s,burst=5,burst=6", "is not a rate: write"),
+        ("1/s,burst=5,", "is not a rate: write"),
         ("1/", "'' is neither one of second, minute, hour, day, week, month, year nor a duration"),
         ("1/fortnight", "'fortnight' is neither one of second"),
         ("1/0s", "'0s' is neither one of"),
@@ -80,7 +83,7 @@ def test_a_rate_tells_how_deep_a_debt_may_be(rate: str, max_debt: int | None, wr
 )
 def test_what_is_no_rate_is_told(rate: str, message: str) -> None:
     """With the right form."""
-    with pytest.raises(ValueError, match=r"is no rate|years") as error:
+    with pytest.raises(ValueError, match=r"is not a rate|years") as error:
         parse_limit("rpm", rate)
     assert message in str(error.value)
 
@@ -88,7 +91,9 @@ def test_what_is_no_rate_is_told(rate: str, message: str) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "$a", "ü", "a" * 65])
 def test_what_is_no_name_is_told(name: str) -> None:
     """With the right form."""
-    with pytest.raises(ValueError, match="is no limit's name: write 1 to 64 letters, digits"):
+    with pytest.raises(
+        ValueError, match="is not a name for a limit: write 1 to 64 letters, digits"
+    ):
         parse_limit(name, "1/s")
 
 

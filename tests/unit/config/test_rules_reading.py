@@ -204,8 +204,8 @@ def test_known_keys_in_the_wrong_place_load_with_a_warning(tmp_path: Path) -> No
     loaded = load(tmp_path, "domain: d\nunit: day\ndescriptors:\n  - key: k\n    burst: 5\n")
     file = tmp_path / "rules.yaml"
     assert [str(warning) for warning in loaded.warnings] == [
-        f"{file}:2: 'unit' means nothing here, and is ignored",
-        f"{file}:5: 'burst' means nothing here, and is ignored",
+        f"{file}:2: 'unit' has no meaning in this place, and is ignored",
+        f"{file}:5: 'burst' has no meaning in this place, and is ignored",
     ]
     assert loaded.rules["d"].children.nodes == (Node("k"),)
 
@@ -214,7 +214,7 @@ def test_known_keys_in_the_wrong_place_load_with_a_warning(tmp_path: Path) -> No
 def test_a_wildcard_in_a_key_warns(tmp_path: Path, key: str) -> None:
     """The reference server matches other keys by it. Here they would pass without a limit."""
     loaded = load(tmp_path, f"{HEAD}  - value: x\n    key: '{key}'\n")
-    said = f"key '{key}' matches itself alone: '*' stands for other characters only in a value"
+    said = f"key '{key}' matches only itself: '*' is a wildcard only in a value"
     assert [(warning.line, warning.text) for warning in loaded.warnings] == [(4, said)]
     assert loaded.rules["d"].children.nodes == (Node(key, "x"),)
 
@@ -223,7 +223,7 @@ def test_a_key_set_twice_warns_and_the_last_one_counts(tmp_path: Path) -> None:
     """The warning stands at the second place."""
     loaded = load(tmp_path, HEAD + "  - key: a\n    value: x\n    key: b\n")
     assert [(w.line, w.text) for w in loaded.warnings] == [
-        (5, "'key' is set twice; the last one counts")
+        (5, "'key' is set twice; the last value counts")
     ]
     assert loaded.rules["d"].children.nodes == (Node("b", "x"),)
 

@@ -73,7 +73,7 @@ def test_reference_errors_have_their_file_and_line(
 
 
 NUMBER = "must be a whole number from 0 to 4294967295, not"
-DURATION = "is no duration: write a number with ms, s, m, h or d, such as 90s or 1h30m"
+DURATION = "is not a duration: write a number with ms, s, m, h or d, such as 90s or 1h30m"
 
 OURS = [
     (limit("unit: day, requests_per_unit: many"), 4,
@@ -99,7 +99,7 @@ OURS = [
     (limit("unit: day, requests_per_unit: 1, burst: 0"), 4,
      "error loading config file: burst must be a whole number from 1 to 4294967295, not '0'"),
     (limit("unit: day, requests_per_unit: 0, burst: 1"), 4,
-     "burst needs requests_per_unit above 0: it would never refill"),
+     "burst needs requests_per_unit above 0, or it never refills"),
     (limit("unit: year, requests_per_unit: 1, burst: 1001"), 4,
      "the limit takes more than 1000 years to refill"),
     (limit("period: 5x, requests_per_unit: 1"), 4, f"invalid rate limit period: '5x' {DURATION}"),
@@ -115,7 +115,7 @@ OURS = [
      "max_debt has no meaning with on_exceed: reject"),
     (limit("unit: day, requests_per_unit: 0, max_debt: 5"), 4,
      "max_debt needs requests_per_unit above 0"),
-    (limit("unit: day, on_exceed: shrug"), 4, "invalid on_exceed 'shrug': it is reject or debt"),
+    (limit("unit: day, on_exceed: shrug"), 4, "invalid on_exceed 'shrug': write reject or debt"),
     (limit("unlimited: perhaps, unit: day"), 4,
      "error loading config file: unlimited must be true or false"),
     (limit("unlimited: !!bool x, unit: day"), 4,

@@ -132,18 +132,19 @@ def test_a_flag_of_true_or_false_has_an_opposite(flag: str) -> None:
 
 
 BAD = [
-    ("--grpc-port", "GRPC_PORT", "65536", "'65536' is no port: write a number from 0 to 65535"),
-    ("--grpc-port", "GRPC_PORT", "http", "'http' is no port: write a number from 0 to 65535"),
-    ("--grpc-port", "GRPC_PORT", "-1", "'-1' is no port: write a number from 0 to 65535"),
-    ("--grpc-port", "GRPC_PORT", "\u0668", "'\u0668' is no port: write a number from 0 to 65535"),
+    ("--grpc-port", "GRPC_PORT", "65536", "'65536' is not a port: write a number from 0 to 65535"),
+    ("--grpc-port", "GRPC_PORT", "http", "'http' is not a port: write a number from 0 to 65535"),
+    ("--grpc-port", "GRPC_PORT", "-1", "'-1' is not a port: write a number from 0 to 65535"),
+    ("--grpc-port", "GRPC_PORT", "\u0668",
+     "'\u0668' is not a port: write a number from 0 to 65535"),
     ("--max-request-bytes", "PENSTOCK_MAX_REQUEST_BYTES", "1023",
-     "'1023' is no number from 1024 to 1048576"),
+     "'1023' is not a number from 1024 to 1048576"),
     ("--max-request-bytes", "PENSTOCK_MAX_REQUEST_BYTES", "1048577",
-     "'1048577' is no number from 1024 to 1048576"),
+     "'1048577' is not a number from 1024 to 1048576"),
     ("--max-calls", "PENSTOCK_MAX_CALLS", "0",
-     "'0' is no number from 1 to 1000000"),
+     "'0' is not a number from 1 to 1000000"),
     ("--drain-timeout", "PENSTOCK_DRAIN_TIMEOUT", "soon",
-     "'soon' is no duration: write a number with ms, s, m, h or d, such as 90s or 1h30m"),
+     "'soon' is not a duration: write a number with ms, s, m, h or d, such as 90s or 1h30m"),
     ("--on-unavailable", "PENSTOCK_ON_UNAVAILABLE", "panic",
      "'panic' is not one of error, allow, deny"),
     ("--log-level", "LOG_LEVEL", "loud", "'loud' is not one of debug, info, warn, error"),
@@ -152,20 +153,21 @@ BAD = [
     ("--tracing-exporter-protocol", "TRACING_EXPORTER_PROTOCOL", "udp",
      "'udp' is not one of http, grpc"),
     ("--port", "PORT", "tcp://10.0.0.1:80",
-     "'tcp://10.0.0.1:80' is no port: write a number from 0 to 65535"),
+     "'tcp://10.0.0.1:80' is not a port: write a number from 0 to 65535"),
     ("--prometheus-addr", "PROMETHEUS_ADDR", "9090",
-     "'9090' is no address: write HOST:PORT, or :PORT for all addresses"),
+     "'9090' is not an address: write HOST:PORT, or :PORT for all addresses"),
     ("--prometheus-addr", "PROMETHEUS_ADDR", "localhost:",
-     "'' is no port: write a number from 0 to 65535"),
+     "'' is not a port: write a number from 0 to 65535"),
     ("--prometheus-addr", "PROMETHEUS_ADDR", "[::1]",
-     "'1]' is no port: write a number from 0 to 65535"),
+     "'1]' is not a port: write a number from 0 to 65535"),
     *[("--near-limit-ratio", "NEAR_LIMIT_RATIO", text,
-       f"'{text}' is no share: write a number from 0 to 1, such as 0.8")
+       f"'{text}' is not a share: write a number from 0 to 1, such as 0.8")
       for text in ("80%", "1.01", "-0.5", "nan", "inf", "1e-1", ".", "\u0661")],
     *[("--local-cache-size-in-bytes", "LOCAL_CACHE_SIZE_IN_BYTES", text,
-       f"'{text}' is no number of bytes") for text in ("1MB", "-1", "1.5", "\u0661", "9" * 19)],
+       f"'{text}' is not a number of bytes") for text in ("1MB", "-1", "1.5", "\u0661", "9" * 19)],
     *[("--grpc-max-connections", "PENSTOCK_GRPC_MAX_CONNECTIONS", text,
-       f"'{text}' is no number: write one such as 1000") for text in ("many", "-1", "1.5", "1e3")],
+       f"'{text}' is not a number: write a number such as 1000")
+      for text in ("many", "-1", "1.5", "1e3")],
     ("--http-decisions", "PENSTOCK_HTTP_DECISIONS", "yes", "'yes' is not one of auto, on, off"),
     *[("--extra-tags", "EXTRA_TAGS", text,
        f"'{text}' has a tag without a value: write name:value,name:value")
@@ -175,7 +177,7 @@ BAD = [
 
 def test_a_bad_truth_names_its_variable() -> None:
     """A flag can't be given one."""
-    with pytest.raises(ConfigError, match="SHADOW_MODE: 'maybe' is neither true nor false"):
+    with pytest.raises(ConfigError, match="SHADOW_MODE: 'maybe' is not true or false"):
         read(env={"SHADOW_MODE": "maybe"})
 
 
@@ -271,7 +273,9 @@ def test_a_fraction_is_its_part_of_the_unit(whole: int, unit: str, thousandths: 
 @pytest.mark.parametrize("text", ["0.5ms", "0.0001s", "1.0000000001h", "1s1us", "999ns"])
 def test_what_is_no_whole_number_of_milliseconds_is_refused(text: str) -> None:
     """Rather than rounded to something that nobody wrote."""
-    with pytest.raises(ValueError, match="is no duration: there is nothing shorter than 1ms"):
+    with pytest.raises(
+        ValueError, match="has fractions of a millisecond: write whole milliseconds"
+    ):
         parse_duration_ms(text)
 
 
@@ -281,5 +285,5 @@ def test_what_is_no_whole_number_of_milliseconds_is_refused(text: str) -> None:
 )
 def test_half_a_duration_is_refused(text: str) -> None:
     """A number needs its unit, and nothing else."""
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_duration_ms(text)

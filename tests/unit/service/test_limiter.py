@@ -319,7 +319,7 @@ async def test_a_missing_limit_is_counted_and_told_once(caplog: pytest.LogCaptur
         assert not (await asked.answer(prepared)).decision.over
     assert metrics.missing_limits.value == 3
     assert [r.getMessage() for r in caplog.records] == [
-        "there is no limit gpt-4/typo: what was asked of it is not counted"
+        "limit gpt-4/typo does not exist, so amounts for it are not counted"
     ]
 
 
