@@ -124,7 +124,7 @@ class Model:
         synced: dict[Key, Item] = {}  # where a refusal finds limits that have changed
         seen: list[tuple[Limit, int, int, bool]] = []  # the limit, before, after, did it fit
         for key, set_limits in self.levels(entity, resource):
-            limits = tuple(limit.bare for limit in set_limits)
+            limits = tuple(limit.without_max_debt for limit in set_limits)
             rf, balances, consumed = settle(self.items.get(key), limits, now_ms)
             forgiven = settle_forgiven(self.items.get(key), limits, now_ms)
             left, refuses = balances.copy(), False
@@ -132,7 +132,9 @@ class Model:
                 if name in (None, limit.name):
                     fits = kind == "refund" or balances[i] >= amount
                     left[i] = _left(kind, balances[i], amount, limit)
-                    shown = limit.bare._replace(name=f"{key.entity}/{key.resource}/{limit.name}")
+                    shown = limit.without_max_debt._replace(
+                        name=f"{key.entity}/{key.resource}/{limit.name}"
+                    )
                     seen.append((shown, balances[i], left[i], fits))
                     refuses = refuses or not fits
             old = self.items.get(key)
@@ -272,7 +274,7 @@ class Player:
         for entity in map(self._entity, ENTITIES):
             for resource in map(self._resource, RESOURCES):
                 key, in_force = Key(entity, resource), self._model.in_force(entity, resource)
-                limits = tuple(limit.bare for limit in in_force)
+                limits = tuple(limit.without_max_debt for limit in in_force)
                 expected = settle(self._model.items.get(key), limits, self._now_ms)
                 assert settle(await self._store.read(key), limits, self._now_ms) == expected
 

@@ -255,7 +255,7 @@ def _reset(arguments: argparse.Namespace) -> int:
     async def work(store: Store) -> bool:
         # Write the record first: a reset without a record is worse than a record without a reset.
         await store.policy.record(_event(shown, change))
-        limits = tuple(limit.bare for limit in await _limits(store, key))
+        limits = tuple(limit.without_max_debt for limit in await _limits(store, key))
         return await store.reset(key, change.now_ms, limits)
 
     done = with_store(arguments, work)

@@ -40,11 +40,11 @@ def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
     """What the limit refills between two moments; nothing if the clock went backwards."""
     if now_ms <= refilled_ms:
         return 0
-    refill, period_ms = limit.refill or repaid(limit), limit.period_ms
+    refill, period_ms = limit.refill or repaid_per_period(limit), limit.period_ms
     return now_ms * refill // period_ms - refilled_ms * refill // period_ms
 
 
-def repaid(limit: Limit) -> int:
+def repaid_per_period(limit: Limit) -> int:
     """What is repaid each period of the debt of a limit that refills nothing.
 
     A limit of 0 has no burst to refill. A charge puts it one token in debt, and one period repays
@@ -53,7 +53,7 @@ def repaid(limit: Limit) -> int:
     return 0 if limit.burst else MILLI
 
 
-def most_debt(limit: Limit) -> int:
+def default_max_debt(limit: Limit) -> int:
     """How deep charges go if nothing else is said: one burst, or the one token of a limit of 0."""
     return limit.burst or MILLI
 
@@ -68,7 +68,7 @@ def wait_ms(
     missing = amount - balance
     if missing <= 0:
         return 0
-    refill, period_ms = limit.refill or repaid(limit), limit.period_ms
+    refill, period_ms = limit.refill or repaid_per_period(limit), limit.period_ms
     if amount > limit.burst or refill == 0:
         return None
     start_ms = refilled_ms if refilled_ms > now_ms else now_ms
@@ -218,7 +218,7 @@ def is_renamed(item: Item, limits: tuple[Limit, ...]) -> bool:
     if len(item.buckets) != 1 or len(limits) != 1:
         return False
     old, new = item.buckets[0].limit, limits[0]
-    return old.name != new.name and old.bare[1:] == new.bare[1:]
+    return old.name != new.name and old.without_max_debt[1:] == new.without_max_debt[1:]
 
 
 def _change_burst(bucket: Bucket, limit: Limit, refilled_ms: int, now_ms: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ every script stay as they are, with the joiners and marks that these need.
 import re
 from typing import Final
 
-ACTED_ON: Final = (
+TERMINAL_UNSAFE: Final = (
     "\x00-\x1f\x7f-\x9f"  # control characters: line ends, escape sequences, also those of 8 bits
     "\u2028\u2029"  # line ends of Unicode
     "\u202a-\u202e\u2066-\u2069"  # turn the direction of all that follows, beyond the text's end
@@ -22,24 +22,24 @@ MAX_LINE: Final = 2_000
 MAX_LINES: Final = 2_000
 """Of texts of our own with several lines, such as tracebacks, and errors of rules files."""
 
-_ACTED_ON: Final = re.compile(f"[{ACTED_ON}]")
+_TERMINAL_UNSAFE: Final = re.compile(f"[{TERMINAL_UNSAFE}]")
 
 
 def is_plain(text: str) -> bool:
     """Whether a text can be shown as it is."""
-    return text.isprintable() or _ACTED_ON.search(text) is None
+    return text.isprintable() or _TERMINAL_UNSAFE.search(text) is None
 
 
 def escape(text: str) -> str:
     r"""Write what a terminal would act on as Python does: an escape is `\x1b`."""
     if text.isprintable():
         return text
-    return _ACTED_ON.sub(lambda found: repr(found[0])[1:-1], text)
+    return _TERMINAL_UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def escape_json(text: str) -> str:
     """The same for a document in JSON, whose line ends stay, and which stays what it was."""
-    return _ACTED_ON.sub(
+    return _TERMINAL_UNSAFE.sub(
         lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text
     )
 

@@ -7,7 +7,7 @@ import re
 from hashlib import sha256
 from typing import Final
 
-from penstock.core.foreign_text import ACTED_ON
+from penstock.core.foreign_text import TERMINAL_UNSAFE
 from penstock.core.request import Entries
 from penstock.core.take import Key
 
@@ -15,7 +15,7 @@ MAX_ENTITY: Final = 512
 """Characters. DynamoDB takes 2,048 bytes in a key, and a character may be four."""
 
 # Also what a terminal acts on: not every store keeps a NUL, and an operator can name each key.
-_UNSAFE: Final = re.compile(f"[{ACTED_ON}%,=]")
+_UNSAFE: Final = re.compile(f"[{TERMINAL_UNSAFE}%,=]")
 
 
 def rule_key(domain: str, entries: Entries, prefix: str = "") -> Key:

@@ -59,7 +59,7 @@ class Limit(NamedTuple):
         )
 
     @property
-    def bare(self) -> "Limit":
+    def without_max_debt(self) -> "Limit":
         """The limit as takes and buckets have it."""
         return self if self.max_debt is None else self._replace(max_debt=None)
 

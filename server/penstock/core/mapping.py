@@ -11,13 +11,13 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from penstock.core.entities import DEFAULT, MAX_NAME
-from penstock.core.foreign_text import ACTED_ON, is_plain
+from penstock.core.foreign_text import TERMINAL_UNSAFE, is_plain
 from penstock.core.request import Entries
 
 HITS: Final = -1
 """In `consume`: the descriptor's amount."""
 
-_ACTED_ON: Final = re.compile(f"[{ACTED_ON}]")
+_TERMINAL_UNSAFE: Final = re.compile(f"[{TERMINAL_UNSAFE}]")
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 
 
@@ -92,7 +92,7 @@ def built_in_target(entries: Entries) -> Target | None:
 
 def _safe(name: str) -> str:
     if not is_plain(name):
-        name = _ACTED_ON.sub(lambda match: f"%{ord(match[0]):02x}", name)
+        name = _TERMINAL_UNSAFE.sub(lambda match: f"%{ord(match[0]):02x}", name)
     if name.startswith("$") or name in {"", DEFAULT}:
         name = f"%{name}"
     if len(name) > MAX_NAME:

@@ -21,7 +21,7 @@ from penstock.core.metering import (
 )
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Domain, OnExceed, Rule
-from penstock.core.take import OWED, Denies, Draw, Drawn, Key, Mode, Take, Taken
+from penstock.core.take import MUST_LAND, Denies, Draw, Drawn, Key, Mode, Take, Taken
 
 MAX_RESET_S: Final = 315_576_000_000
 """The longest Duration that protobuf knows, ten thousand years. A debt may take longer."""
@@ -141,7 +141,7 @@ class _Pending(NamedTuple):
     draws: list[Draw]
     parent: Key | None
     policy_ms: int
-    lasts: bool
+    never_expires: bool
 
 
 class _Planner:
@@ -171,7 +171,14 @@ class _Planner:
 
     def plan(self) -> Plan:
         takes = [
-            Take(key, take.limits, tuple(take.draws), take.parent, take.policy_ms, take.lasts)
+            Take(
+                key,
+                take.limits,
+                tuple(take.draws),
+                take.parent,
+                take.policy_ms,
+                take.never_expires,
+            )
             for key, take in self._pending.items()
         ]
         missing, checks = tuple(self._missing), tuple(self._checks)
@@ -194,7 +201,7 @@ class _Planner:
             limits = opened.limits  # two overrides for the same entries: the first one holds
         amounts = (self._request.amount(number) * MILLI,) * len(limits)
         quota = rule.quota_mode or self._behaviour.quota_mode
-        self._open(key, rule.limits, None, self._rules_ms, lasts=False)
+        self._open(key, rule.limits, None, self._rules_ms, never_expires=False)
         own = Mode.TAKE
         if (descriptor := self._request.descriptors[number]).hits is not None:
             name = self._domain.name
@@ -221,7 +228,7 @@ class _Planner:
         legs = []
         for (level, asked), parent in zip_longest(drawn, above):
             limits, amounts = zip(*asked, strict=True)
-            self._open(level.key, level.limits, parent, level.read_ms, lasts=level.is_own)
+            self._open(level.key, level.limits, parent, level.read_ms, never_expires=level.is_own)
             # What is used of a stored limit is owed, however much it is.
             debts = [level.max_debt.get(limit.name, NO_BOUND) for limit in limits]
             leg = self._draw(number, _STORED, level.key, limits, amounts, own, debts)
@@ -284,12 +291,12 @@ class _Planner:
         parent: Key | None,
         policy_ms: int,
         *,
-        lasts: bool,
+        never_expires: bool,
     ) -> None:
         """Begin the take of an item, unless a descriptor before has."""
         if key not in self._pending:
             number = len(self._pending)
-            self._pending[key] = _Pending(number, limits, [], parent, policy_ms, lasts)
+            self._pending[key] = _Pending(number, limits, [], parent, policy_ms, never_expires)
 
 
 def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int) -> Decision:
@@ -421,9 +428,13 @@ def _wait_ms(
     them have to fit into it; a report stands for itself."""
     asked = take.draws[draw]
     amount = asked.amount
-    if asked.mode not in OWED and len(take.draws) > 1:
+    if asked.mode not in MUST_LAND and len(take.draws) > 1:
         amount = sum(
-            [one.amount for one in take.draws if one.limit == asked.limit and one.mode not in OWED]
+            [
+                one.amount
+                for one in take.draws
+                if one.limit == asked.limit and one.mode not in MUST_LAND
+            ]
         )
     wait = wait_ms(limit, balance, amount, now_ms, refilled_ms)
     # What never fits waits a period, so that nobody is told to try again at once.

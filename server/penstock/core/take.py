@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from penstock.core.bucket import (
     Bucket,
     Item,
+    default_max_debt,
     is_far_ahead,
     is_renamed,
-    most_debt,
     settle,
     settle_forgiven,
     settled_ms,
@@ -53,11 +53,11 @@ class Denies(Enum):
 
 
 TAKE, DRAIN, CHARGE, REFUND = Mode.TAKE, Mode.DRAIN, Mode.CHARGE, Mode.REFUND
-EITHER = Mode.TAKE_OR_CHARGE
+TAKE_OR_CHARGE = Mode.TAKE_OR_CHARGE
 ALONE, TOGETHER = Denies.ALONE, Denies.TOGETHER
-OWED = (Mode.CHARGE, Mode.REFUND)
-"""Reports of what already happened: due even if the caller is gone."""
-MAY_BE_OWED = (*OWED, EITHER)
+MUST_LAND = (Mode.CHARGE, Mode.REFUND)
+"""Draws that report what already happened. They are written even if the call is denied."""
+MAY_HAVE_TO_LAND = (*MUST_LAND, TAKE_OR_CHARGE)
 
 CLOCKS_AGREE_MS: Final = 5_000
 """Clocks that are synchronised differ by less."""
@@ -77,10 +77,10 @@ class Draw:
     max_debt: int | None = None
     """How deep a charge goes; None: one burst."""
 
-    def most_debt(self, limit: Limit) -> int:
+    def deepest_debt(self, limit: Limit) -> int:
         # A limit of 0 has its one token of debt, which tells that it was charged.
         if self.max_debt is None or limit.burst == 0:
-            return most_debt(limit)
+            return default_max_debt(limit)
         return self.max_debt
 
 
@@ -95,25 +95,26 @@ class Take:
     """The item above this one, where an entity cascades: its take is in the same call."""
     policy_ms: int = 0
     """When the limits were read: of two servers that differ, the one that read later is right."""
-    lasts: bool = False
-    """The entity has limits of its own, so its item is none of those that clients make up."""
+    never_expires: bool = False
+    """The entity has stored limits, so its item has no TTL."""
     must_land: bool = field(init=False)
     """It has charges or refunds, or what may turn out to be one."""
     is_plain: bool = field(init=False)
     """One limit, and one amount to take from it."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "must_land", any(draw.mode in MAY_BE_OWED for draw in self.draws))
+        must_land = any(draw.mode in MAY_HAVE_TO_LAND for draw in self.draws)
+        object.__setattr__(self, "must_land", must_land)
         is_plain = len(self.limits) == len(self.draws) == 1 and self.draws[0].mode is TAKE
         object.__setattr__(self, "is_plain", is_plain)
 
 
-def owed_part(take: Take, modes: Sequence[Mode]) -> Take:
+def must_land_part(take: Take, modes: Sequence[Mode]) -> Take:
     """The charges and refunds of a take, by what its draws came to, without what it asks for."""
     owed = [
         replace(draw, mode=mode)
         for draw, mode in zip(take.draws, modes, strict=True)
-        if mode in OWED
+        if mode in MUST_LAND
     ]
     return replace(take, draws=tuple(owed))
 
@@ -155,7 +156,9 @@ def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: i
         drafts.append(Draft(item, viewed, now_ms))
         kept.append(known)
     denied = are_denied(drafts)
-    return [_first(known, draft.taken(denied)) for known, draft in zip(kept, drafts, strict=True)]
+    return [
+        _keep_first(known, draft.taken(denied)) for known, draft in zip(kept, drafts, strict=True)
+    ]
 
 
 def _is_newer(item: Item, take: Take) -> bool:
@@ -200,7 +203,7 @@ def merge(take: Take, item: Item, now_ms: int) -> Take:
     return replace(take, limits=(*take.limits, *others), policy_ms=now_ms)
 
 
-def _first(kept: int | None, taken: Taken) -> Taken:
+def _keep_first(kept: int | None, taken: Taken) -> Taken:
     """Store only so many buckets, or all of them."""
     if taken.item is None or kept is None:
         return taken
@@ -283,15 +286,15 @@ class Draft:
             self._reserve(list(draws))
         self._dropped = 0
         if take.must_land:
-            self._dropped = self._add_owed(self.left, self.fits, self._after)
+            self._dropped = self._land(self.left, self.fits, self._after)
             for draw, mode, fits in zip(take.draws, self.modes, self.fits, strict=True):
-                if mode in OWED and fits and draw.denies is TOGETHER:
+                if mode in MUST_LAND and fits and draw.denies is TOGETHER:
                     self.quota_passed = True
 
     def _reserve(self, draws: list[Draw]) -> None:
         """Hold what one descriptor asks for, if all of it is there."""
         modes = [draw.mode for draw in draws]
-        if EITHER in modes:
+        if TAKE_OR_CHARGE in modes:
             modes = self._resolve(draws)
         self.modes += modes
         left = self.left.copy()
@@ -324,15 +327,15 @@ class Draft:
         left, either = self.left.copy(), TAKE
         for draw in draws:
             balance = left[draw.limit]
-            if draw.mode is EITHER and balance < draw.amount:
+            if draw.mode is TAKE_OR_CHARGE and balance < draw.amount:
                 either = CHARGE
-            if draw.mode in (TAKE, EITHER):
+            if draw.mode in (TAKE, TAKE_OR_CHARGE):
                 left[draw.limit] = balance - draw.amount
             elif draw.mode is DRAIN:
                 left[draw.limit] = max(balance - draw.amount, min(balance, 0))
-        return [either if draw.mode is EITHER else draw.mode for draw in draws]
+        return [either if draw.mode is TAKE_OR_CHARGE else draw.mode for draw in draws]
 
-    def _add_owed(self, left: list[int], fits: list[bool], after: list[int]) -> int:
+    def _land(self, left: list[int], fits: list[bool], after: list[int]) -> int:
         """Charge and refund, on these balances; note for each whether it fit, and what it left.
 
         Tells what could not be put on record.
@@ -344,7 +347,7 @@ class Draft:
                 fits[number] = balance >= draw.amount
                 limit = self.take.limits[draw.limit]
                 wanted = balance - draw.amount
-                left[draw.limit] = max(wanted, min(balance, -draw.most_debt(limit)))
+                left[draw.limit] = max(wanted, min(balance, -draw.deepest_debt(limit)))
                 dropped += left[draw.limit] - wanted
             elif mode is REFUND:
                 fits[number] = True
@@ -368,9 +371,9 @@ class Draft:
             after = [left[draw.limit] for draw in draws]
             return Taken(tuple(map(Drawn, self.fits, after)), self._synced(), self.refilled_ms)
         left, fits, after = left.copy(), self.fits.copy(), self._after.copy()
-        dropped = self._add_owed(left, fits, after)
+        dropped = self._land(left, fits, after)
         for number, (draw, mode) in enumerate(zip(draws, self.modes, strict=True)):
-            if mode not in OWED:
+            if mode not in MUST_LAND:
                 after[number] = left[draw.limit]
         item = self._synced() if left == self.before else self._item(left)
         return Taken(tuple(map(Drawn, fits, after)), item, self.refilled_ms, dropped)
@@ -388,7 +391,7 @@ class Draft:
         for draw, mode, fits in zip(self.take.draws, self.modes, self.fits, strict=True):
             name = self.take.limits[draw.limit].name
             kept = left.get(name, self.before[draw.limit])
-            drawn.append(next(landed) if mode in OWED else Drawn(fits, kept))
+            drawn.append(next(landed) if mode in MUST_LAND else Drawn(fits, kept))
         return Taken(tuple(drawn), None, refilled_ms, dropped)
 
     @property

@@ -31,8 +31,8 @@ class _Counted:
     number: int
     hits: Hits
     amount: int
-    far: int
-    """With so much left it is not near the limit, nor over it."""
+    near_limit_below: int
+    """Below this balance, in whole tokens, the decision counts as near the limit, or as over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Counting:
                 refunded += amount
             else:
                 hits = self._hits(domain, request, number, part.rule.path)
-                parts.append(_Counted(number, hits, amount, self._far(part)))
+                parts.append(_Counted(number, hits, amount, self._near_limit_below(part)))
         decisions = self._metrics.decisions
         ok, over = decisions.of(name, "ok"), decisions.of(name, "over_limit")
         counts = Counts(ok, over, tuple(parts), refunded)
@@ -117,10 +117,10 @@ class Counting:
                 return hits.of((domain.name, *domain.shown_keys(descriptor.entries)), path)
         return hits.of(path, path)
 
-    def _far(self, part: Part) -> int:
-        """With so much left, a descriptor's only limit is not near.
+    def _near_limit_below(self, part: Part) -> int:
+        """Below this balance, the decision on a descriptor counts as near its limit, or as over it.
 
-        Of several limits, the decision tells which one it is about.
+        With several limits, every balance counts: only the decision tells which limit it is about.
         """
         limits = [limit for leg in part.legs for limit in leg.limits]
         return max(1, self._near_from(limits[0])) if len(limits) == 1 else UINT32_MAX + 1
@@ -137,7 +137,7 @@ class Counting:
         for part in counts.parts:
             part.hits.total_hits += part.amount
             status = decision.statuses[part.number]
-            if status.remaining < part.far:
+            if status.remaining < part.near_limit_below:
                 self._count_near(part.hits, part.amount, status)
         if decision.shadowed:
             self._metrics.global_shadow_mode.value += 1

@@ -140,4 +140,4 @@ class Policies:
 
 def _level(key: Key, limits: tuple[Limit, ...], read_ms: int, *, is_own: bool) -> Level:
     debts = {limit.name: limit.max_debt for limit in limits if limit.max_debt is not None}
-    return Level(key, tuple(limit.bare for limit in limits), read_ms, is_own, debts)
+    return Level(key, tuple(limit.without_max_debt for limit in limits), read_ms, is_own, debts)

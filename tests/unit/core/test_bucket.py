@@ -10,7 +10,7 @@ from penstock.core.bucket import (
     Bucket,
     Item,
     credit,
-    most_debt,
+    default_max_debt,
     settle,
     settle_forgiven,
     wait_ms,
@@ -322,7 +322,7 @@ def test_a_period_as_long_as_a_unit_is_that_unit(unit: Unit, period_ms: int) -> 
 def test_a_period_repays_the_debt_of_a_limit_of_zero(period_ms: int, start: int) -> None:
     """To a thousandth of the period, and then there is still nothing to take."""
     zero = Limit.per(0, period_ms)
-    bucket = Bucket(zero, -most_debt(zero), 0)
+    bucket = Bucket(zero, -default_max_debt(zero), 0)
     assert bucket.balance(start, start + period_ms) == 0
     assert bucket.balance(start, start + 9 * period_ms) == 0
     shortest = period_ms - period_ms // 1_000 - 1

@@ -17,7 +17,7 @@ from penstock.core.take import (
     Mode,
     Take,
     Taken,
-    owed_part,
+    must_land_part,
     take_all,
 )
 
@@ -326,7 +326,7 @@ def test_whatever_is_asked_the_laws_hold(
     charged = {draw.limit for draw in draws if draw.mode in charges}
     for number, (before, after) in enumerate(zip(buckets, taken.item.buckets, strict=True)):
         balance = before.balance(EPOCH_MS, now)
-        deepest = Draw(number, 0, max_debt=debts[number]).most_debt(before.limit)
+        deepest = Draw(number, 0, max_debt=debts[number]).deepest_debt(before.limit)
         floor = -deepest if number in charged else 0
         assert min(balance, floor) <= after.tokens <= before.limit.burst
         assert after.consumed - before.consumed == balance - after.tokens
@@ -346,7 +346,7 @@ def test_what_is_owed_can_be_written_apart(
     draws = [Draw(i, amount, mode, descriptor=n) for n, (mode, amount, i) in enumerate(asked)]
     draft = Draft(item, Take(KEY, limits, tuple(draws)), EPOCH_MS)
     at_once = draft.taken(denied=True)
-    owed = Draft(item, owed_part(draft.take, draft.modes), EPOCH_MS)
+    owed = Draft(item, must_land_part(draft.take, draft.modes), EPOCH_MS)
     assert draft.taken_apart(owed)._replace(item=owed.item()) == at_once
     assert draft.left_if_denied == owed.left
 

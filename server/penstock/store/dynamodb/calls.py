@@ -11,20 +11,29 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.core.take import OWED, Denies, Draft, Key, Take, Taken, are_denied, owed_part
+from penstock.core.take import (
+    MUST_LAND,
+    Denies,
+    Draft,
+    Key,
+    Take,
+    Taken,
+    are_denied,
+    must_land_part,
+)
 from penstock.errors import InvalidRequestError, StoreError
 from penstock.store.dynamodb.engine import Engine
 from penstock.store.dynamodb.groups import MAX_ITEMS, Group, Hint
 from penstock.store.dynamodb.hints import Hints
 from penstock.store.dynamodb.lanes import Job, Lanes
 from penstock.store.dynamodb.location import Cascade
-from penstock.store.dynamodb.rewrite import undo_for_sure
+from penstock.store.dynamodb.rewrite import undo_with_retries
 from penstock.store.dynamodb.rounds import Ask, Verdict
 from penstock.store.owed import count_dropped
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 16
+WRITES_AT_A_TIME: Final = 16
 """Writes that one call has under way: an eighth of the connections, so that others find one free.
 A call of 100 items has its answer after 7 rounds, which are 35 ms at 5 ms each."""
 
@@ -32,7 +41,7 @@ Family = tuple[Take, ...]
 """Children before their parents, the root last."""
 
 
-class _Climbed(NamedTuple):
+class _Progress(NamedTuple):
     """How far some families came."""
 
     drafts: tuple[Draft, ...] = ()
@@ -43,7 +52,7 @@ class _Climbed(NamedTuple):
     error: StoreError | None = None
 
 
-class _Asked(NamedTuple):
+class _Arrival(NamedTuple):
     """When a call came, by the caller's clock and by the timer."""
 
     now_ms: int
@@ -68,18 +77,18 @@ class Calls:
                 f"{len(takes)} buckets in one request, those of parents included; DynamoDB takes "
                 f"at most {MAX_ITEMS}: send several requests"
             )
-        asked = _Asked(now_ms, self._timer_s())
+        arrival = _Arrival(now_ms, self._timer_s())
         families = find_families(takes)
         must_land = any(take.must_land for take in takes)
         if len(families) == 1 and (len(takes) == 1 or self._is_atomic):
-            work = self._decide_whole(families[0], asked)
+            work = self._decide_whole(families[0], arrival)
             return await (self._begin(self._counted(work)) if must_land else work)
         refusing = self._refused_by_hints(families, now_ms)
         if refusing:
             self._engine.metrics.deny_cache_hits.add()
-            work = self._refuse(families, refusing, asked)
+            work = self._refuse(families, refusing, arrival)
             return await (self._begin(self._counted(work)) if must_land else work)
-        return await self._begin(self._counted(self._decide_apart(families, asked)))
+        return await self._begin(self._counted(self._decide_apart(families, arrival)))
 
     async def _counted(self, work: Awaitable[dict[Key, Taken]]) -> dict[Key, Taken]:
         """Count what charges could not put on record, also if the caller is gone."""
@@ -93,12 +102,12 @@ class Calls:
             await asyncio.wait(self._unfinished)
         await self.lanes.idle()
 
-    async def _ask(self, family: Family, asked: _Asked, *, is_whole: bool) -> Verdict:
+    async def _ask(self, family: Family, arrival: _Arrival, *, is_whole_call: bool) -> Verdict:
         job = Job(
             family,
-            is_whole,
-            now_ms=asked.now_ms,
-            asked_s=asked.timer_s,
+            is_whole_call,
+            now_ms=arrival.now_ms,
+            asked_s=arrival.timer_s,
             must_land=any(take.must_land for take in family),
             caller=None if self._engine.tracer is None else self._engine.tracer.caller(),
             answer=asyncio.get_running_loop().create_future(),
@@ -129,104 +138,110 @@ class Calls:
                 for key, hint in self._hints.of(take.key for take in family).items()
                 if self._hints.is_recent(hint, now_ms)
             }
-            ask = Ask(tuple(take for take in family if take.key in hints), is_whole=False)
-            Group([ask], hints, self._hints.denies_ms).next(now_ms)
+            ask = Ask(tuple(take for take in family if take.key in hints), is_whole_call=False)
+            Group([ask], hints, remembers_denials=self._hints.remembers_denials).next(now_ms)
             if ask.verdict is not None and not ask.verdict.admitted:
                 refusing += ask.verdict.drafts
         return refusing
 
-    async def _decide_whole(self, family: Family, asked: _Asked) -> dict[Key, Taken]:
-        verdict = await self._ask(family, asked, is_whole=True)
-        taken = _tell(verdict.drafts, denied=not verdict.admitted)
+    async def _decide_whole(self, family: Family, arrival: _Arrival) -> dict[Key, Taken]:
+        verdict = await self._ask(family, arrival, is_whole_call=True)
+        taken = _taken_by_key(verdict.drafts, denied=not verdict.admitted)
         if not verdict.admitted:
-            taken |= await self._land_owed(family, verdict.drafts, asked)
+            taken |= await self._land_apart(family, verdict.drafts, arrival)
         return taken
 
     async def _refuse(
-        self, families: Sequence[Family], refusing: tuple[Draft, ...], asked: _Asked
+        self, families: Sequence[Family], refusing: tuple[Draft, ...], arrival: _Arrival
     ) -> dict[Key, Taken]:
         """Deny a call that some drafts refuse already."""
-        drafts = refusing + await self._look(_others(families, refusing), asked.now_ms)
+        drafts = refusing + await self._look(_undrafted(families, refusing), arrival.now_ms)
         takes = [take for family in families for take in family]
-        return _tell(drafts, denied=True) | await self._land_owed(takes, drafts, asked)
+        return _taken_by_key(drafts, denied=True) | await self._land_apart(takes, drafts, arrival)
 
-    async def _decide_apart(self, families: Sequence[Family], asked: _Asked) -> dict[Key, Taken]:
+    async def _decide_apart(
+        self, families: Sequence[Family], arrival: _Arrival
+    ) -> dict[Key, Taken]:
         # What is owed goes last: a refund can't be taken back from those who have used it since.
-        owed = [family for family in families if _is_owed(family)]
-        asking = await self._climb_all([f for f in families if f not in owed], asked)
+        landing = [family for family in families if _must_all_land(family)]
+        asking = await self._take_families([f for f in families if f not in landing], arrival)
         if asking.error is None and not are_denied(asking.drafts):
-            landed = await self._climb_all(owed, asked)
+            landed = await self._take_families(landing, arrival)
             if landed.error is None:
-                return _tell(asking.drafts + landed.drafts, denied=False)
-            await self._undo_all(asking.taken, asked)
+                return _taken_by_key(asking.drafts + landed.drafts, denied=False)
+            await self._undo_all(asking.taken, arrival)
             raise landed.error
-        await self._undo_all(asking.taken, asked)
+        await self._undo_all(asking.taken, arrival)
         written = {draft.take.key for draft in asking.taken}
-        drafts = asking.drafts + await self._look(_others(families, asking.drafts), asked.now_ms)
+        drafts = asking.drafts + await self._look(
+            _undrafted(families, asking.drafts), arrival.now_ms
+        )
         left = [
             take
             for family in families
             for take in family
             if take.key not in written and take.key not in asking.failed
         ]
-        landed_apart = await self._land_owed(left, drafts, asked)
+        landed_apart = await self._land_apart(left, drafts, arrival)
         if asking.error is not None:
             raise asking.error
-        return _tell(drafts, denied=True) | landed_apart
+        return _taken_by_key(drafts, denied=True) | landed_apart
 
-    async def _land_owed(
-        self, takes: Sequence[Take], drafts: Sequence[Draft], asked: _Asked
+    async def _land_apart(
+        self, takes: Sequence[Take], drafts: Sequence[Draft], arrival: _Arrival
     ) -> dict[Key, Taken]:
         """Write the charges and refunds of takes that were not written, in a call that is denied.
 
         Tells how those takes went. `drafts` tell what their draws came to.
         """
         draft_of = {draft.take.key: draft for draft in drafts}
-        owed = [owed_part(take, draft_of[take.key].modes) for take in takes if take.must_land]
+        owed = [must_land_part(take, draft_of[take.key].modes) for take in takes if take.must_land]
         if not owed:
             return {}
-        climbed = await self._climb_all(find_families([take for take in owed if take.draws]), asked)
-        if climbed.error is not None:
-            raise climbed.error
+        progress = await self._take_families(
+            find_families([take for take in owed if take.draws]), arrival
+        )
+        if progress.error is not None:
+            raise progress.error
         return {
-            draft.take.key: draft_of[draft.take.key].taken_apart(draft) for draft in climbed.drafts
+            draft.take.key: draft_of[draft.take.key].taken_apart(draft) for draft in progress.drafts
         }
 
-    async def _climb_all(self, families: Sequence[Family], asked: _Asked) -> _Climbed:
-        climbed = await _some_at_a_time(self._climb(family, asked) for family in families)
-        errors = [one.error for one in climbed if one.error is not None]
-        return _Climbed(
-            tuple(draft for one in climbed for draft in one.drafts),
-            tuple(draft for one in climbed for draft in one.taken),
-            tuple(key for one in climbed for key in one.failed),
+    async def _take_families(self, families: Sequence[Family], arrival: _Arrival) -> _Progress:
+        progress = await _gather_bounded(self._take_family(family, arrival) for family in families)
+        errors = [one.error for one in progress if one.error is not None]
+        return _Progress(
+            tuple(draft for one in progress for draft in one.drafts),
+            tuple(draft for one in progress for draft in one.taken),
+            tuple(key for one in progress for key in one.failed),
             errors[0] if errors else None,
         )
 
-    async def _climb(self, family: Family, asked: _Asked) -> _Climbed:
+    async def _take_family(self, family: Family, arrival: _Arrival) -> _Progress:
         """Take from a family: at once, or level by level up to the first that refuses."""
         steps = [family] if self._is_atomic else [(take,) for take in family]
-        climbed = _Climbed()
+        progress = _Progress()
         for step in steps:
             try:
-                verdict = await self._ask(step, asked, is_whole=False)
+                verdict = await self._ask(step, arrival, is_whole_call=False)
             except StoreError as exc:
-                return climbed._replace(failed=tuple(take.key for take in step), error=exc)
-            drafts = climbed.drafts + verdict.drafts
+                return progress._replace(failed=tuple(take.key for take in step), error=exc)
+            drafts = progress.drafts + verdict.drafts
             if not verdict.admitted:
-                return _Climbed(drafts, climbed.taken)
-            climbed = _Climbed(drafts, climbed.taken + verdict.drafts)
-        return climbed
+                return _Progress(drafts, progress.taken)
+            progress = _Progress(drafts, progress.taken + verdict.drafts)
+        return progress
 
-    async def _undo_all(self, drafts: Sequence[Draft], asked: _Asked) -> None:
+    async def _undo_all(self, drafts: Sequence[Draft], arrival: _Arrival) -> None:
         """Give back what a denied call took. What is owed stays: it tells what happened."""
-        await _some_at_a_time(self._undo(draft, asked.now_ms) for draft in drafts)
+        await _gather_bounded(self._undo(draft, arrival.now_ms) for draft in drafts)
 
     async def _undo(self, draft: Draft, now_ms: int) -> None:
         if draft.left == draft.left_if_denied:
             return
         key = draft.take.key
         lane = self.lanes.of(key)
-        image = await undo_for_sure(self._engine, draft, now_ms, lane.turn)
+        image = await undo_with_retries(self._engine, draft, now_ms, lane.lock)
         if image is None:
             self._hints.forget([key])
         else:
@@ -248,9 +263,9 @@ class Calls:
         return tuple(Draft(live[take.key], take, now_ms) for take in takes)
 
 
-async def _some_at_a_time(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def _gather_bounded(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Do work side by side, and no more of it at a time than one call may have under way."""
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(WRITES_AT_A_TIME)
 
     async def wait_for_turn(one: Coroutine[Any, Any, T]) -> T:
         async with turns:
@@ -274,16 +289,16 @@ def find_families(takes: Sequence[Take]) -> list[Family]:
     ]
 
 
-def _tell(drafts: Sequence[Draft], *, denied: bool) -> dict[Key, Taken]:
+def _taken_by_key(drafts: Sequence[Draft], *, denied: bool) -> dict[Key, Taken]:
     return {draft.take.key: draft.taken(denied) for draft in drafts}
 
 
-def _others(families: Sequence[Family], drafts: Sequence[Draft]) -> list[Take]:
+def _undrafted(families: Sequence[Family], drafts: Sequence[Draft]) -> list[Take]:
     drafted = {draft.take.key for draft in drafts}
     return [take for family in families for take in family if take.key not in drafted]
 
 
-def _is_owed(family: Family) -> bool:
+def _must_all_land(family: Family) -> bool:
     """Nothing in it can deny the call, nor let a quota pass."""
     draws = [draw for take in family for draw in take.draws]
-    return all(draw.mode in OWED and draw.denies is not Denies.TOGETHER for draw in draws)
+    return all(draw.mode in MUST_LAND and draw.denies is not Denies.TOGETHER for draw in draws)

@@ -6,13 +6,13 @@ from penstock.core.bucket import (
     Bucket,
     Item,
     credit,
+    default_max_debt,
     is_far_ahead,
     is_renamed,
-    most_debt,
     settle,
     settle_forgiven,
 )
-from penstock.core.take import OWED, Draft, Key, Mode
+from penstock.core.take import MUST_LAND, Draft, Key, Mode
 from penstock.store.dynamodb.images import Image
 from penstock.store.dynamodb.policy import Policy
 from penstock.store.dynamodb.writes import Consume, Create, Move, Path, Settle, Write
@@ -39,20 +39,20 @@ class Change:
         self._moved = [0] * len(limits)
         # However deep in debt a limit is that nobody draws from: more than one burst of it would
         # outlive the time that a consume-only write gives the item.
-        self._floors = [-most_debt(limit) for limit in limits]
+        self._floors = [-default_max_debt(limit) for limit in limits]
         self._ceilings: list[int | None] = [None] * len(limits)
         # A charge is written whether it fits or not. These bounds hold only its verdict.
         self._fit_floors: list[int | None] = [None] * len(limits)
         self._fit_ceilings: list[int | None] = [None] * len(limits)
-        self._draws_now = False
+        self._has_takes = False
 
     def add(self, draft: Draft) -> None:
         """Add a take, decided on the balances that those before it leave."""
         take = draft.take
         draws = list(zip(take.draws, draft.modes, strict=True))
         for draw, mode in draws:
-            if mode not in OWED:
-                self._draws_now = True
+            if mode not in MUST_LAND:
+                self._has_takes = True
                 self._lower(draw.limit, draw.amount, keep=0)
         for draw, mode in draws:
             limit = take.limits[draw.limit]
@@ -60,7 +60,7 @@ class Change:
                 self._bound_verdict(draw.limit, draw.amount)
                 # A consume-only write gives the item the time that repays one burst of debt, and
                 # no more. So a charge that goes deeper settles the item, and must find it as seen.
-                keep = min(draw.most_debt(limit), most_debt(limit))
+                keep = min(draw.deepest_debt(limit), default_max_debt(limit))
                 self._lower(draw.limit, draw.amount, keep=-keep)
                 if draw.mode is Mode.TAKE_OR_CHARGE:
                     # With more in the bucket it would be a take, which others could refuse.
@@ -98,13 +98,13 @@ class Change:
         path = Path.RETRY if lost else Path.SPECULATIVE
         moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts_on is not None)
         if holds_verdicts_on is not None:
-            ceilings = self._less_unsettled(ceilings, holds_verdicts_on)
+            ceilings = self._lower_by_unsettled_credit(ceilings, holds_verdicts_on)
         moves = [
             Move(limit.name, moved[i], -moved[i], floors[i], ceilings[i])
             for i, limit in enumerate(self.policy.limits)
         ]
         return Consume(
-            path if self._draws_now else Path.ADJUST,
+            path if self._has_takes else Path.ADJUST,
             self.key,
             self.policy,
             tuple(moves),
@@ -151,7 +151,7 @@ class Change:
             i = self._index.get(limit.name)
             if i is None:
                 moved.append(0)
-                floors.append(-most_debt(limit))
+                floors.append(-default_max_debt(limit))
                 ceilings.append(None)
                 continue
             floor, ceiling = self._floors[i], self._ceilings[i]
@@ -165,7 +165,9 @@ class Change:
             ceilings.append(ceiling)
         return moved, floors, ceilings
 
-    def _less_unsettled(self, ceilings: Sequence[int | None], image: Image) -> list[int | None]:
+    def _lower_by_unsettled_credit(
+        self, ceilings: Sequence[int | None], image: Image
+    ) -> list[int | None]:
         """Lower ceilings by the credit that was counted in and that the item does not hold yet.
 
         A later `rf` leaves less credit than that, so a balance below such a ceiling is one on
@@ -247,7 +249,7 @@ def settle_write(
         elif credited > old - tokens:
             # Credit is cut off at a burst: less of it, if somebody has consumed since. The bucket
             # is full all the same, as long as the whole credit can fill it.
-            move = Move(limit.name, 0, used, old - credited, sets_to=before[i] + moved[i])
+            move = Move(limit.name, 0, used, old - credited, new_balance=before[i] + moved[i])
         else:
             # At most what was seen, or the credit would lift it above the burst.
             floor, top = bounds[0][i], bounds[1][i]
@@ -257,7 +259,7 @@ def settle_write(
                 limit.name,
                 gained + moved[i],
                 used,
-                floor - gained if floor > -most_debt(limit) else None,
+                floor - gained if floor > -default_max_debt(limit) else None,
                 tokens if top is None else min(tokens, top - gained),
             )
         moves.append(move)

@@ -96,7 +96,7 @@ class Engine:
                 span.note("penstock.callers", 1 if callers is None else len(callers))
             try:
                 if len(writes) == 1:
-                    outcome = await self._one(writes[0], span)
+                    outcome = await self._write_one(writes[0], span)
                 else:
                     outcome = await self._transact(writes, span)
                 result = OUTCOMES[type(outcome)]
@@ -142,7 +142,7 @@ class Engine:
         wanted: Any = [key.attributes for key in keys]
         for pause_s, _ in zip(pauses(), range(TRIES), strict=False):
             request = {"RequestItems": {self.table: {"Keys": wanted, "ConsistentRead": True}}}
-            answer = await self._call_safely("batch_get_item", request, span)
+            answer = await self._call_with_retries("batch_get_item", request, span)
             for attributes in answer["Responses"].get(self.table, ()):
                 found[primary_of(attributes)] = attributes
             wanted = answer.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys")
@@ -154,9 +154,9 @@ class Engine:
 
     async def call(self, operation: str, **parameters: Any) -> Any:
         """Make a call that may be sent again without harm. DynamoError if AWS could not do it."""
-        return await self._call_safely(operation, parameters, NO_SPAN)
+        return await self._call_with_retries(operation, parameters, NO_SPAN)
 
-    async def _call_safely(self, operation: str, parameters: Parameters, span: Span) -> Any:
+    async def _call_with_retries(self, operation: str, parameters: Parameters, span: Span) -> Any:
         pause = pauses()
         for _ in range(TRIES - 1):
             answer = await self._connection.call(operation, parameters, span)
@@ -182,7 +182,7 @@ class Engine:
             raise DynamoError(answer)
         return False
 
-    async def _one(self, write: Write, span: Span) -> Outcome:
+    async def _write_one(self, write: Write, span: Span) -> Outcome:
         parameters = write_parameters(write, self.table)
         if isinstance(write, Create):
             answer = await self._connection.call("put_item", parameters, span)

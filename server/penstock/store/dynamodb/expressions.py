@@ -159,8 +159,8 @@ def _move(expression: _Expression, moves: tuple[Move, ...]) -> None:
                 expression.require(tokens, ">=", number(move.floor))
             if move.ceiling is not None:
                 expression.require(tokens, "<=", number(move.ceiling))
-        if move.sets_to is None:
+        if move.new_balance is None:
             expression.add(tokens, move.tokens)
         else:
-            expression.set(tokens, number(move.sets_to))
+            expression.set(tokens, number(move.new_balance))
         expression.add(attribute(move.limit, CONSUMED), move.consumed)

@@ -16,17 +16,14 @@ from penstock.store.dynamodb.policy import Policy, policy_of
 from penstock.store.dynamodb.rounds import Ask, Round, Verdict
 from penstock.store.dynamodb.writes import Create, Write
 
-DENIES_MS: Final = 1_000
-"""How long an image denies: a refused write costs as much as one that lands."""
+DENIAL_REMEMBERED_MS: Final = 1_000
+"""How long an image may deny callers without a call. A refused write costs as much as any other."""
 
 FRESH_MS: Final = 500
 """How old an image may be for answers after a transaction, which shows no image itself. What is
 left in an answer is at most a second old then: the other half is for the write to arrive."""
 
-NEVER_DENIES_MS: Final = -1
-"""In its place, where DynamoDB is to be asked each time."""
-
-STRICT_AFTER: Final = 10
+STRICT_AFTER_LOSSES: Final = 10
 """Lost races. From then on, credit that a consume-only write may leave unsettled does not count: on
 an empty bucket that many servers ask for, it is all there is, and one of them gets it."""
 
@@ -62,12 +59,17 @@ class Group:
     """Callers, and what is known of their items."""
 
     def __init__(
-        self, asks: Sequence[Ask], hints: Mapping[Key, Hint], denies_ms: int = DENIES_MS
+        self,
+        asks: Sequence[Ask],
+        hints: Mapping[Key, Hint],
+        *,
+        remembers_denials: bool = True,
     ) -> None:
+        """`remembers_denials`: a recent hint may deny a caller without a call to DynamoDB."""
         self._asks = list(asks)
         self.hints = dict(hints)
-        self._denies_ms = denies_ms
-        self.denied_unasked = 0
+        self._remembers_denials = remembers_denials
+        self.denied_from_hints = 0
         """Those denied by hints, without a call to DynamoDB."""
         self._shown: set[Key] = set()
         """Items that DynamoDB showed to this group since it sent its last write."""
@@ -80,17 +82,17 @@ class Group:
         """What to do now; None once all have their verdict."""
         self.sent = ()
         while self._asks:
-            self._round = Round(self._chosen(), self._bases(now_ms), self._view, now_ms)
-            unknown = [key for key in self._round.unknown if key not in self.hints]
+            self._round = Round(self._next_batch(), self._bases(now_ms), self._view, now_ms)
+            unknown = [key for key in self._round.must_be_read if key not in self.hints]
             if unknown:
                 return Read(tuple(unknown))
             if self._round.changes:
                 writes = self._writes()
-                if unsure := self._unheld(writes):
+                if unsure := self._to_read_first(writes):
                     return Read(unsure)
                 self.sent = self._round.changing
                 return self._send(writes)
-            if write := self._outdated(now_ms):
+            if write := self._settle_outdated(now_ms):
                 return self._send((write,))
             if unsure := self._answer_unchanged(now_ms):
                 return Read(unsure)
@@ -100,7 +102,7 @@ class Group:
         self._shown.clear()
         return Send(writes)
 
-    def _unheld(self, writes: Sequence[Write]) -> tuple[Key, ...]:
+    def _to_read_first(self, writes: Sequence[Write]) -> tuple[Key, ...]:
         """The items that must be read before these writes, or their callers get old answers.
 
         A lone write shows its item. A transaction shows nothing: its conditions hold the verdicts,
@@ -108,16 +110,16 @@ class Group:
         asks for and that is not written, such as a check.
         """
         now_ms, by_key = self._round.now_ms, {write.key: write for write in writes}
-        unheld = set()
+        to_read = set()
         for key in {take.key for ask in self._round.changing for take in ask.takes}:
             write, hint = by_key.get(key), self.hints.get(key)
             is_fresh = hint is not None and hint.is_recent(now_ms, FRESH_MS)
             is_held = write is not None and (len(writes) == 1 or write.is_exact or is_fresh)
             if not is_held and key not in self._shown:
-                unheld.add(key)
-        return tuple(unheld)
+                to_read.add(key)
+        return tuple(to_read)
 
-    def _outdated(self, now_ms: int) -> Write | None:
+    def _settle_outdated(self, now_ms: int) -> Write | None:
         """A write that settles an item which refuses, and might refuse for long.
 
         An item goes by the limits that it was last settled under: after a change of policy, at an
@@ -169,7 +171,7 @@ class Group:
                 ask.verdict = Verdict(drafts, admitted=True)
             elif ask in again.changing:
                 continue  # not as it seemed: it has something to write, the next time
-            elif not self._unsure(drafts, now_ms, admitted=ask in again.admitted):
+            elif not self._too_old_to_answer(drafts, now_ms, admitted=ask in again.admitted):
                 ask.verdict = Verdict(drafts, admitted=ask in again.admitted)
         self._forget_answered()
 
@@ -177,7 +179,7 @@ class Group:
     def keys(self) -> set[Key]:
         return {take.key for ask in self._asks for take in ask.takes}
 
-    def _chosen(self) -> list[Ask]:
+    def _next_batch(self) -> list[Ask]:
         """Callers in order of arrival, who agree on the policy and fit into one transaction."""
         chosen: list[Ask] = []
         policies: dict[Key, str] = {}
@@ -196,7 +198,7 @@ class Group:
             hint = self.hints.get(key)
             image = None if hint is None else hint.image
             bases[key] = None if image is None else image.live(now_ms)
-            if image is not None and self._losses >= STRICT_AFTER:
+            if image is not None and self._losses >= STRICT_AFTER_LOSSES:
                 bases[key] = _without_fresh_credit(image, now_ms)
         return bases
 
@@ -244,26 +246,30 @@ class Group:
         for ask in self._round.asks:
             drafts = self._round.drafts[ask]
             admitted = ask in self._round.admitted
-            if missing := self._unsure(drafts, now_ms, admitted=admitted):
+            if missing := self._too_old_to_answer(drafts, now_ms, admitted=admitted):
                 unsure |= missing
             else:
                 ask.verdict = Verdict(drafts, admitted)
                 shown = any(draft.take.key in self._shown for draft in drafts)
-                self.denied_unasked += not (admitted or shown)
+                self.denied_from_hints += not (admitted or shown)
         self._forget_answered()
         return tuple(unsure)
 
-    def _unsure(self, drafts: Sequence[Draft], now_ms: int, *, admitted: bool) -> set[Key]:
+    def _too_old_to_answer(
+        self, drafts: Sequence[Draft], now_ms: int, *, admitted: bool
+    ) -> set[Key]:
         """The items that were seen too long ago to answer from, for a caller who writes nothing.
 
         A denial may come from memory. Whoever only looks is shown what there is.
         """
         unsure = {draft.take.key for draft in drafts} - self._shown
-        if admitted:
+        if admitted or not self._remembers_denials:
             return unsure
         hints = ((key, self.hints.get(key)) for key in unsure)
         return {
-            key for key, hint in hints if not (hint and hint.is_recent(now_ms, self._denies_ms))
+            key
+            for key, hint in hints
+            if not (hint and hint.is_recent(now_ms, DENIAL_REMEMBERED_MS))
         }
 
     def _forget_answered(self) -> None:

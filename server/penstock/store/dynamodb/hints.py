@@ -5,16 +5,16 @@ from itertools import islice
 from typing import Final
 
 from penstock.core.take import Key
-from penstock.store.dynamodb.groups import DENIES_MS, Hint
+from penstock.store.dynamodb.groups import DENIAL_REMEMBERED_MS, Hint
 
 KEPT: Final = 65_536
 """Items, some 60 MB. An item without a hint costs a second write."""
 
 
 class Hints:
-    def __init__(self, kept: int = KEPT, denies_ms: int = DENIES_MS) -> None:
+    def __init__(self, kept: int = KEPT, *, remembers_denials: bool = True) -> None:
         self._kept = kept
-        self.denies_ms = denies_ms
+        self.remembers_denials = remembers_denials
         self._hints: dict[Key, Hint] = {}
 
     def of(self, keys: Iterable[Key]) -> dict[Key, Hint]:
@@ -30,7 +30,7 @@ class Hints:
 
     def is_recent(self, hint: Hint, now_ms: int) -> bool:
         """Whether an item was seen so lately that its image may deny."""
-        return hint.is_recent(now_ms, self.denies_ms)
+        return self.remembers_denials and hint.is_recent(now_ms, DENIAL_REMEMBERED_MS)
 
     def forget(self, keys: Iterable[Key]) -> None:
         for key in keys:

@@ -42,8 +42,8 @@ class Image(NamedTuple):
     def own_policy(self) -> Policy:
         """The policy that it was last settled under, as far as the item tells."""
         policy = make_policy(tuple(bucket.limit for bucket in self.item.buckets), self.parent)
-        lasts_ms = None if self.expires_s is None else policy.lasts_ms
-        return replace(policy, fingerprint=self.policy, lasts_ms=lasts_ms)
+        expires_after_ms = None if self.expires_s is None else policy.expires_after_ms
+        return replace(policy, fingerprint=self.policy, expires_after_ms=expires_after_ms)
 
     def is_expired(self, now_ms: int) -> bool:
         """Deletion is late, up to days: what is past its time counts as gone."""

@@ -55,7 +55,7 @@ class Lane:
         self._timer_s = timer_s
         self._waiting: list[Job] = []
         self._running: asyncio.Task[None] | None = None
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         """Held by whoever writes to the item."""
 
     def submit(self, job: Job) -> None:
@@ -71,7 +71,7 @@ class Lane:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                async with self.turn:
+                async with self.lock:
                     jobs, self._waiting = self._waiting, []
                     await self._serve(jobs)
         finally:
@@ -79,7 +79,7 @@ class Lane:
 
     async def _serve(self, jobs: Sequence[Job]) -> None:
         hints = self._hints.of({take.key for job in jobs for take in job.takes})
-        group = Group(jobs, hints, self._hints.denies_ms)
+        group = Group(jobs, hints, remembers_denials=self._hints.remembers_denials)
         try:
             await self._decide(group, jobs)
         except StoreError as exc:
@@ -114,7 +114,7 @@ class Lane:
             step = group.next(self._now_ms(jobs))
             _release(jobs)
             if step is None:
-                metrics.deny_cache_hits.add(group.denied_unasked)
+                metrics.deny_cache_hits.add(group.denied_from_hints)
                 return
             if isinstance(step, Read):
                 waiting = [job.caller for job in jobs if not job.is_gone]

@@ -5,7 +5,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
-from penstock.core.bucket import CLOCKS_APART_MS, NEVER, most_debt, repaid
+from penstock.core.bucket import CLOCKS_APART_MS, NEVER, default_max_debt, repaid_per_period
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take
 
@@ -21,7 +21,7 @@ class Policy:
     """Tells this policy from every other. It is stored with the item: a consume-only write must
     not slip past a changed burst, and one attribute is a shorter condition than one a limit."""
     tolerance_ms: int
-    lasts_ms: int | None
+    expires_after_ms: int | None
     """From a debt of one burst until every bucket is full, and an hour more; None: for ever.
 
     `ttl` is by the clock of whoever writes, and a server whose clock is an hour ahead compares it
@@ -32,21 +32,21 @@ class Policy:
 
     def expires_s(self, now_ms: int, full_at_ms: int = 0) -> int | None:
         """When an item written now may be forgotten."""
-        if self.lasts_ms is None or full_at_ms >= NEVER:
+        if self.expires_after_ms is None or full_at_ms >= NEVER:
             return None
-        return -(-max(now_ms + self.lasts_ms, full_at_ms + CLOCKS_APART_MS) // 1000)
+        return -(-max(now_ms + self.expires_after_ms, full_at_ms + CLOCKS_APART_MS) // 1000)
 
 
 def policy_of(take: Take) -> Policy:
-    return make_policy(take.limits, take.parent, take.lasts)
+    return make_policy(take.limits, take.parent, take.never_expires)
 
 
 @lru_cache(maxsize=10_000)
 def make_policy(
-    limits: tuple[Limit, ...], parent: Key | None = None, lasts: bool = False
+    limits: tuple[Limit, ...], parent: Key | None = None, never_expires: bool = False
 ) -> Policy:
     # Without the parent: it depends on what a request asks for, and which levels have it.
-    text = repr((sorted([limit[:5] for limit in limits]), lasts))
+    text = repr((sorted([limit[:5] for limit in limits]), never_expires))
     filling = [_fill_ms(limit) for limit in limits]
     refilled = [fill for fill in filling if fill < NEVER]
     longest = max(filling, default=0)
@@ -55,7 +55,9 @@ def make_policy(
         parent,
         fingerprint=sha256(text.encode()).hexdigest()[:16],
         tolerance_ms=min(refilled, default=NEVER) // TOLERANCE,
-        lasts_ms=None if lasts or longest >= NEVER else 2 * longest + CLOCKS_APART_MS,
+        expires_after_ms=(
+            None if never_expires or longest >= NEVER else 2 * longest + CLOCKS_APART_MS
+        ),
     )
 
 
@@ -64,5 +66,5 @@ def _fill_ms(limit: Limit) -> int:
 
     A consume-only write must not lose that debt to the credit of an `rf` that is long past.
     """
-    refill = limit.refill or repaid(limit)
-    return -(-most_debt(limit) * limit.period_ms // refill) if refill else NEVER
+    refill = limit.refill or repaid_per_period(limit)
+    return -(-default_max_debt(limit) * limit.period_ms // refill) if refill else NEVER

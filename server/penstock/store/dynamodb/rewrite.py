@@ -60,7 +60,7 @@ async def reset(engine: Engine, key: Key, limits: tuple[Limit, ...], now_ms: int
     def fill(image: Image) -> Write:
         policy = image.own_policy
         if limits:
-            policy = make_policy(limits, image.parent, lasts=image.expires_s is None)
+            policy = make_policy(limits, image.parent, never_expires=image.expires_s is None)
         _, before, _ = settle(image.item, policy.limits, now_ms)
         moved = [limit.burst - before[i] for i, limit in enumerate(policy.limits)]
         unchanged = [0] * len(moved)
@@ -97,14 +97,14 @@ async def undo(engine: Engine, draft: Draft, now_ms: int, attempts: Iterator[int
     return await rewrite(engine, take.key, first, give_back, attempts)
 
 
-async def undo_for_sure(
-    engine: Engine, draft: Draft, now_ms: int, turn: asyncio.Lock
+async def undo_with_retries(
+    engine: Engine, draft: Draft, now_ms: int, lock: asyncio.Lock
 ) -> Image | None:
     """Undo, and try again while DynamoDB does not take it; count it if that is in vain."""
     pause, attempts = pauses(most_s=1.0), count(1)
     for left in reversed(range(UNDO_TRIES)):
         try:
-            async with turn:
+            async with lock:
                 return await undo(engine, draft, now_ms, attempts)
         except StoreError as exc:
             # What may have happened must not happen twice.

@@ -20,12 +20,13 @@ class Ask:
     """Takes that are wanted all or none: of one item, or of one family of items."""
 
     takes: tuple[Take, ...]
-    is_whole: bool = True
-    """All that a call wants. In a part of one, refused quotas deny nothing: another may pass."""
+    is_whole_call: bool = True
+    """These are all takes of the call. If not, a refused quota does not deny the call: a quota in
+    another part of the call may pass."""
     verdict: Verdict | None = None
 
     def denies(self, drafts: Sequence[Draft]) -> bool:
-        if self.is_whole:
+        if self.is_whole_call:
             return are_denied(drafts)
         return any(draft.denied for draft in drafts)
 
@@ -47,7 +48,7 @@ class Round:
         self.changing: list[Ask] = []
         """Those of them who have something to write."""
         self.changes: dict[Key, Change] = {}
-        self.unknown: set[Key] = set()
+        self.must_be_read: set[Key] = set()
         """Items that must be seen before anything is written."""
         items = dict(bases)
         for ask in asks:
@@ -55,7 +56,7 @@ class Round:
             drafts = tuple([Draft(items[take.key], take, now_ms) for take, _ in viewed])
             self.drafts[ask] = drafts
             if len(drafts) > 1:
-                self.unknown.update(take.key for take in ask.takes)
+                self.must_be_read.update(take.key for take in ask.takes)
             if ask.denies(drafts):
                 continue
             self.admitted.append(ask)
@@ -81,4 +82,4 @@ class Round:
                 change.add(draft)
                 items[key] = item
                 if change.is_exact:
-                    self.unknown.add(key)
+                    self.must_be_read.add(key)

@@ -12,7 +12,7 @@ from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
 from penstock.store.dynamodb.calls import Calls
 from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.groups import DENIES_MS, NEVER_DENIES_MS, Hint
+from penstock.store.dynamodb.groups import Hint
 from penstock.store.dynamodb.hints import Hints
 from penstock.store.dynamodb.location import CALL_S, Location
 from penstock.store.dynamodb.policy_store import DynamoPolicy
@@ -48,7 +48,7 @@ class DynamoStore:
         self._engine = Engine(
             client, location.table, timer_s, call_s, self.metrics, tracer, clock_s
         )
-        self._hints = Hints(denies_ms=DENIES_MS if remembers_denials else NEVER_DENIES_MS)
+        self._hints = Hints(remembers_denials=remembers_denials)
         self._calls = Calls(self._engine, self._hints, location.cascade, timer_s)
         self.policy: PolicyStore = DynamoPolicy(self._engine, self._hints.forget)
 
@@ -63,7 +63,7 @@ class DynamoStore:
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
         lane = self._calls.lanes.of(key)
-        async with lane.turn:
+        async with lane.lock:
             image = await reset(self._engine, key, limits, now_ms)
             self._hints.keep({key: Hint(image, now_ms)})
         return image is not None

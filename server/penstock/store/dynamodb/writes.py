@@ -37,8 +37,9 @@ class Move(NamedTuple):
     consumed: int
     floor: int | None = None
     ceiling: int | None = None
-    sets_to: int | None = None
-    """What a full bucket is left with. How much it took to fill it need not be known."""
+    new_balance: int | None = None
+    """Set the balance to this, instead of adding `tokens`. For a bucket that is full again: it does
+    not matter how much it took to fill it."""
 
 
 class Consume(NamedTuple):
@@ -99,7 +100,7 @@ class Settle(NamedTuple):
     def is_exact(self) -> bool:
         """Whether the item is as `applied` says, if the write lands."""
         return all(
-            move.sets_to is not None or (move.floor is not None and move.floor == move.ceiling)
+            move.new_balance is not None or (move.floor is not None and move.floor == move.ceiling)
             for move in self.moves
         )
 
@@ -148,7 +149,7 @@ class Settle(NamedTuple):
             buckets = list(seen)  # it was as seen, or the write would not hold
         forgiven = {bucket.limit.name: bucket.forgiven for bucket in seen}
         # Of those that were full it is not known how full: any balance that fills up will do.
-        full = {move.limit for move in self.moves if move.sets_to is not None}
+        full = {move.limit for move in self.moves if move.new_balance is not None}
         tokens = {bucket.limit.name: bucket.tokens for bucket in seen}
         return Item(
             refilled_ms,
@@ -212,8 +213,8 @@ def _moved(item: Item, moves: tuple[Move, ...], *, back: bool = False) -> list[B
         move = by_name.get(bucket.limit.name)
         if move is not None:
             tokens = bucket.tokens + sign * move.tokens
-            if move.sets_to is not None:
-                tokens = move.sets_to
+            if move.new_balance is not None:
+                tokens = move.new_balance
             consumed = bucket.consumed + sign * move.consumed
             bucket = bucket._replace(tokens=tokens, consumed=consumed)
         buckets.append(bucket)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.core.bucket import Item
 from penstock.core.limits import Limit
-from penstock.core.take import MAY_BE_OWED, Key, Take, Taken, take_all
+from penstock.core.take import MAY_HAVE_TO_LAND, Key, Take, Taken, take_all
 from penstock.store.policy_port import PolicyStore
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Transaction, Work
@@ -82,7 +82,7 @@ def _taking(takes: Sequence[Take]) -> Work:
 def owed_part(takes: Sequence[Take]) -> list[Take]:
     """The charges and refunds of a call, without what it asks for."""
     return [
-        replace(take, draws=tuple([draw for draw in take.draws if draw.mode in MAY_BE_OWED]))
+        replace(take, draws=tuple([draw for draw in take.draws if draw.mode in MAY_HAVE_TO_LAND]))
         for take in takes
         if take.must_land
     ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.bucket import Item, settle
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken, take_all
-from penstock.store.dynamodb.groups import DENIES_MS, FRESH_MS
+from penstock.store.dynamodb.groups import DENIAL_REMEMBERED_MS, FRESH_MS
 from penstock.store.dynamodb.location import Cascade
 from penstock.store.dynamodb.store import DynamoStore
 
@@ -229,7 +229,7 @@ class Play:
         """Verdicts are always true. What is left may lack what the other server did just now."""
         assert [one.fits for one in told.drawn] == [one.fits for one in true.drawn], item
         other_ms = self.written_ms.get((1 - server, key), 0)
-        if self.now_ms - other_ms >= DENIES_MS:
+        if self.now_ms - other_ms >= DENIAL_REMEMBERED_MS:
             assert told.drawn == true.drawn, item
 
 

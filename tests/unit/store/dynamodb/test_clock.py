@@ -253,9 +253,11 @@ async def test_every_write_puts_the_end_off(scene: Scene) -> None:
         await fits(scene.store, take(bob, limit=TEN), now_ms=NOW + step * TEN_T_MS // 2)
         ends.append(await expires(scene, bob))
     assert await refilled(scene, bob) == NOW
-    lasts_ms = make_policy((TEN,)).lasts_ms
-    assert lasts_ms == 2 * MINUTE + CLOCKS_APART_MS
-    assert ends == [-(-(NOW + step * TEN_T_MS // 2 + lasts_ms) // 1000) * 1000 for step in range(3)]
+    expires_after_ms = make_policy((TEN,)).expires_after_ms
+    assert expires_after_ms == 2 * MINUTE + CLOCKS_APART_MS
+    assert ends == [
+        -(-(NOW + step * TEN_T_MS // 2 + expires_after_ms) // 1000) * 1000 for step in range(3)
+    ]
 
 
 async def test_what_never_refills_never_expires(scene: Scene) -> None:

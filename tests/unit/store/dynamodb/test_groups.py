@@ -3,7 +3,7 @@
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
-from penstock.store.dynamodb.groups import STRICT_AFTER, Group, Hint, Send
+from penstock.store.dynamodb.groups import STRICT_AFTER_LOSSES, Group, Hint, Send
 from penstock.store.dynamodb.images import Image
 from penstock.store.dynamodb.policy import make_policy
 from penstock.store.dynamodb.rounds import Ask
@@ -36,7 +36,7 @@ def test_on_an_empty_bucket_races_are_not_lost_for_ever() -> None:
     """After some, what refilled in the time that may go unsettled does not count: it is denied."""
     asked, empty = ask(), seen(0, NOW - 1)
     group = Group([asked], {KEY: Hint(empty, NOW)})
-    lose(group, empty, STRICT_AFTER)
+    lose(group, empty, STRICT_AFTER_LOSSES)
     assert group.next(NOW) is None
     assert asked.verdict is not None
     assert not asked.verdict.admitted
@@ -46,7 +46,7 @@ def test_what_was_settled_is_taken_however_many_races_were_lost() -> None:
     """By a write that needs no lock."""
     asked = ask()
     group = Group([asked], {KEY: Hint(seen(0, NOW - 1), NOW)})
-    lose(group, seen(0, NOW - 1), STRICT_AFTER - 1)
+    lose(group, seen(0, NOW - 1), STRICT_AFTER_LOSSES - 1)
     assert isinstance(group.next(NOW), Send)
     group.lost({KEY: seen(1, NOW - 1)})
     step = group.next(NOW)
@@ -58,7 +58,7 @@ def test_older_credit_counts_however_many_races_were_lost() -> None:
     """Only what a consume-only write may leave unsettled does not."""
     asked, idle = ask(), seen(0, NOW - 50)
     group = Group([asked], {KEY: Hint(idle, NOW)})
-    lose(group, idle, STRICT_AFTER + 5)
+    lose(group, idle, STRICT_AFTER_LOSSES + 5)
     step = group.next(NOW)
     assert isinstance(step, Send)
     assert step.writes[0].path is Path.NORMAL

@@ -110,7 +110,7 @@ def test_a_record_has_what_the_indexes_and_people_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("some", "tolerance_ms", "lasts_ms"),
+    ("some", "tolerance_ms", "expires_after_ms"),
     [
         ((Limit.per(5, 60_000),), 600, 120_000 + CLOCKS_APART_MS),
         ((Limit.per(10, 1_000, burst=30),), 30, 6_000 + CLOCKS_APART_MS),
@@ -126,11 +126,11 @@ def test_a_record_has_what_the_indexes_and_people_need() -> None:
     ],
 )
 def test_a_policy_tells_how_long_things_may_last(
-    some: tuple[Limit, ...], tolerance_ms: int, lasts_ms: int | None
+    some: tuple[Limit, ...], tolerance_ms: int, expires_after_ms: int | None
 ) -> None:
     """A hundredth of the shortest fill unsettled; kept for twice the longest, for debts."""
     policy = make_policy(some)
-    assert (policy.tolerance_ms, policy.lasts_ms) == (tolerance_ms, lasts_ms)
+    assert (policy.tolerance_ms, policy.expires_after_ms) == (tolerance_ms, expires_after_ms)
 
 
 def test_any_difference_is_another_policy() -> None:

@@ -12,7 +12,7 @@ from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.core.take import Key, Mode, Take
 from penstock.errors import InvalidRequestError
 from penstock.service.limiter import Limiter, OnUnavailable, Options
-from penstock.store.dynamodb.calls import AT_ONCE
+from penstock.store.dynamodb.calls import WRITES_AT_A_TIME
 from penstock.store.dynamodb.groups import MAX_ITEMS
 from penstock.store.dynamodb.location import Cascade
 from penstock.store.dynamodb.store import DynamoStore
@@ -111,7 +111,7 @@ async def test_as_many_items_as_the_bound_are_taken_from_while_others_are_served
     others = [fits(store, take(scene.key(f"other{n}"))) for n in range(OTHERS)]
     assert await asyncio.gather(*others) == [[True]] * OTHERS
     assert await large == [True] * MAX_ITEMS
-    assert scene.proxy.most_under_way <= AT_ONCE + OTHERS
+    assert scene.proxy.most_under_way <= WRITES_AT_A_TIME + OTHERS
     assert failures(store) == 0
     scene.proxy.always = None
     entities = [one.key.entity for one in takes]
@@ -129,7 +129,7 @@ async def test_a_large_call_that_is_denied_takes_nothing(scene: Scene, kind: Kin
     scene.proxy.always, scene.proxy.most_under_way = SLOW, 0
     answer = await fits(scene.store, *takes)
     assert answer == [True] * (MAX_ITEMS - 1) + [False]
-    assert scene.proxy.most_under_way <= AT_ONCE
+    assert scene.proxy.most_under_way <= WRITES_AT_A_TIME
     assert failures(scene.store) == 0
     scene.proxy.always = None
     assert all([await scene.is_untouched(one.key.entity) for one in takes[:-1]])
@@ -140,19 +140,19 @@ async def test_charges_of_a_large_call_all_land(scene: Scene) -> None:
     takes = users(scene, MAX_ITEMS, Mode.CHARGE)
     scene.proxy.always, scene.proxy.most_under_way = SLOW, 0
     assert await fits(scene.store, *takes) == [True] * MAX_ITEMS
-    assert scene.proxy.most_under_way <= AT_ONCE
+    assert scene.proxy.most_under_way <= WRITES_AT_A_TIME
     scene.proxy.always = None
     assert await scene.on_record(*[one.key.entity for one in takes]) == [1] * MAX_ITEMS
 
 
 async def test_a_write_that_waited_for_its_turn_goes_by_the_time_of_then(scene: Scene) -> None:
     """A condition made of the time at which the call came would be out of date."""
-    takes, event = users(scene, AT_ONCE + 1), asyncio.Event()
+    takes, event = users(scene, WRITES_AT_A_TIME + 1), asyncio.Event()
     scene.proxy.calls.clear()
-    scene.proxy.faults += [Hold(event, operation=UPDATE) for _ in range(AT_ONCE)]
+    scene.proxy.faults += [Hold(event, operation=UPDATE) for _ in range(WRITES_AT_A_TIME)]
     call = asyncio.create_task(fits(scene.store, *takes))
-    await scene.wait_for_calls(UPDATE, AT_ONCE)
-    assert scene.proxy.calls[UPDATE] == AT_ONCE
+    await scene.wait_for_calls(UPDATE, WRITES_AT_A_TIME)
+    assert scene.proxy.calls[UPDATE] == WRITES_AT_A_TIME
     scene.clock.now_s += 3
     event.set()
     assert all(await call)

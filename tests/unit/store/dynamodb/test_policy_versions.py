@@ -20,10 +20,12 @@ HUNDRED, FIVE = Limit.per(100, DAY, name="rpm"), Limit.per(5, DAY, name="rpm")
 TPM = Limit.per(50, DAY, name="tpm")
 
 
-def take(key: Key, policy_ms: int, *limits: Limit, tokens: int = 1, lasts: bool = False) -> Take:
+def take(
+    key: Key, policy_ms: int, *limits: Limit, tokens: int = 1, never_expires: bool = False
+) -> Take:
     """A take of so many tokens from each limit."""
     draws = tuple(Draw(i, tokens * MILLI) for i in range(len(limits)))
-    return Take(key, limits, draws, None, policy_ms, lasts)
+    return Take(key, limits, draws, None, policy_ms, never_expires)
 
 
 async def attributes(scene: Scene, key: Key) -> dict[str, Any]:
@@ -97,11 +99,11 @@ async def test_a_server_that_reads_again_is_right_again(scene: Scene) -> None:
 async def test_items_of_entities_with_their_own_limits_have_no_ttl(scene: Scene) -> None:
     """They are none of those that clients make up; and it comes and goes with the policy."""
     key = scene.key("bob")
-    await scene.store.take([take(key, OLD, FIVE, lasts=True)], NOW)
+    await scene.store.take([take(key, OLD, FIVE, never_expires=True)], NOW)
     assert "ttl" not in await attributes(scene, key)
-    await scene.store.take([take(key, OLD, FIVE, lasts=True)], NOW)
+    await scene.store.take([take(key, OLD, FIVE, never_expires=True)], NOW)
     assert "ttl" not in await attributes(scene, key)
     await scene.store.take([take(key, NEW, FIVE)], NOW)
     assert "ttl" in await attributes(scene, key)
-    await scene.store.take([take(key, NEW + 1, FIVE, lasts=True)], NOW)
+    await scene.store.take([take(key, NEW + 1, FIVE, never_expires=True)], NOW)
     assert "ttl" not in await attributes(scene, key)
