@@ -27,7 +27,7 @@ def check_source(settings: Settings) -> None:
     """ConfigError if rules are to come from where this server can't get them."""
     if settings.config_type != "file":
         raise ConfigError(
-            f"CONFIG_TYPE={settings.config_type.upper()}: rules over xDS are not there yet; "
+            f"CONFIG_TYPE={settings.config_type.upper()}: rules over xDS are not supported yet; "
             "give rules as files, by --config or RUNTIME_ROOT, and CONFIG_TYPE=FILE"
         )
 

@@ -102,7 +102,7 @@ async def test_a_write_from_a_stale_version_is_refused(policy_store: PolicyStore
         await policy_store.write_entity(Entity("bob", metadata={"a": "b"}, version=1), ANN)
     with pytest.raises(PolicyError, match=r"'bob'.* version 2\b.* version 7\b"):
         await policy_store.write_entity(Entity("bob", version=7), ANN)
-    with pytest.raises(PolicyError, match=r"'eve' is not there.* version 1\b"):
+    with pytest.raises(PolicyError, match=r"'eve' does not exist.* version 1\b"):
         await policy_store.write_entity(Entity("eve", version=1), ANN)
     assert await policy_store.read_entity("bob") == Entity("bob", version=2)
     assert await policy_store.read_entity("eve") is None
@@ -111,7 +111,7 @@ async def test_a_write_from_a_stale_version_is_refused(policy_store: PolicyStore
 async def test_an_entity_is_created_once(policy_store: PolicyStore) -> None:
     """Version 0 says that there is none yet."""
     await create(policy_store, "bob")
-    with pytest.raises(PolicyError, match="'bob' is already there"):
+    with pytest.raises(PolicyError, match="'bob' already exists"):
         await create(policy_store, "bob")
 
 

@@ -165,7 +165,7 @@ def test_rules_over_xds_are_refused_with_what_to_do(tmp_path: Path) -> None:
     ran = run("serve", cwd=tmp_path, env=ENVOY_GATEWAY)
     assert ran.code == 2
     assert last_line(ran) == (
-        "penstock: error: CONFIG_TYPE=GRPC_XDS_SOTW: rules over xDS are not there yet; "
+        "penstock: error: CONFIG_TYPE=GRPC_XDS_SOTW: rules over xDS are not supported yet; "
         "give rules as files, by --config or RUNTIME_ROOT, and CONFIG_TYPE=FILE"
     )
 

@@ -112,7 +112,7 @@ def name_problem(kind: str, name: str) -> str | None:
     if len(name) > MAX_NAME:
         return f"{kind} '{show(name, 20)}' is longer than {MAX_NAME} characters"
     if name.startswith("$"):
-        return f"{kind} '{show(name)}' begins with $, which is kept for Penstock's own"
+        return f"{kind} '{show(name)}' begins with $, which is reserved for Penstock"
     if not is_plain(name):
         return f"{kind} '{show(name)}' has characters that can't be printed"
     if kind == "resource" and name == DEFAULT:

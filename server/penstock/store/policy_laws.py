@@ -26,8 +26,8 @@ def check_version(entity: Entity, stored: Entity | None) -> None:
     if entity.version == version:
         return
     if entity.version == 0:
-        raise PolicyError(f"entity '{entity.name}' is already there, at version {version}")
-    found = f"is at version {version}" if version else "is not there (version 0)"
+        raise PolicyError(f"entity '{entity.name}' already exists, at version {version}")
+    found = f"is at version {version}" if version else "does not exist (version 0)"
     raise PolicyError(
         f"entity '{entity.name}' {found}, the change was made from version {entity.version}: "
         "read it again"
@@ -42,7 +42,9 @@ def check_ancestors(entity: Entity, ancestors: Sequence[str], levels_below: int 
     if name == parent or name in ancestors:
         raise PolicyError(f"entity '{name}' would be its own ancestor, by its parent '{parent}'")
     if not ancestors:
-        raise PolicyError(f"the parent '{parent}' of entity '{name}' is not there: create it first")
+        raise PolicyError(
+            f"the parent '{parent}' of entity '{name}' does not exist: create it first"
+        )
     if len(ancestors) + 1 + levels_below > MAX_DEPTH:
         raise PolicyError(
             f"entity '{name}' below '{parent}' makes a chain of parents longer than "
@@ -130,4 +132,6 @@ def event_before(token: str | None) -> int:
 
 
 def bad_token(token: str | None) -> PolicyError:
-    return PolicyError(f"'{token}' does not begin a page of this list: take one's `next` as it is")
+    return PolicyError(
+        f"'{token}' is not a page token of this list: use the `next` of the page before, unchanged"
+    )

@@ -108,16 +108,18 @@ def full_address(text: str) -> str:
     if text.startswith(_NAMED_KINDS):
         return text
     if "/" in text or not text:
-        raise ConfigError(f"--address: '{text}' is no address: write HOST, HOST:PORT or unix:PATH")
+        raise ConfigError(
+            f"--address: '{text}' is not an address: write HOST, HOST:PORT or unix:PATH"
+        )
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         return f"{text}:{DEFAULT_PORT}"
-    if ":" in host and not host.startswith("["):  # IPv6, whose last part is no port
+    if ":" in host and not host.startswith("["):  # IPv6: its last part is not a port
         return write_address(text, DEFAULT_PORT)
     if not host or _PORT.fullmatch(port) is None or not 0 < int(port) <= _MAX_PORT:
         raise ConfigError(
-            f"--address: '{text}': '{port}' is no port: write HOST:PORT, or HOST for port "
-            f"{DEFAULT_PORT}"
+            f"--address: '{text}': '{port}' is not a port number: write HOST:PORT, or HOST "
+            f"for port {DEFAULT_PORT}"
         )
     return text
 

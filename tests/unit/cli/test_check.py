@@ -100,8 +100,11 @@ def test_a_value_may_hold_equals_signs_and_nothing(server: Penstock) -> None:
         (("k=\udcff",), "'k=\\udcff' is not UTF-8, and gRPC carries only UTF-8"),
         (("--hits", "-1", "a=b"), "--hits: '-1' is not a whole number from 1 to 4294967295"),
         (("--peek", "--charge", "1", "a=b"), "--peek takes nothing: leave out --charge and"),
-        (("--address", "h:x", "a=b"), "--address: 'h:x': 'x' is no port: write HOST:PORT"),
-        (("--address", "http://h", "a=b"), "--address: 'http://h' is no address: write HOST"),
+        (
+            ("--address", "h:x", "a=b"),
+            "--address: 'h:x': 'x' is not a port number: write HOST:PORT",
+        ),
+        (("--address", "http://h", "a=b"), "--address: 'http://h' is not an address: write HOST"),
         (("--charge", "", "a=b"), "--charge: '' is not a whole number from 1 to 4294967295"),
         (("--refund", "x", "a=b"), "--refund: 'x' is not a whole number from 1 to 4294967295"),
         (("--repeat", "-1", "a=b"), "--repeat: '-1' is not a whole number from 1 to 4294967295"),

@@ -99,8 +99,8 @@ def test_update_changes_what_is_named(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["create", "user-123"], "entity 'user-123' is already there"),
-        (["create", "x", "--parent", "nobody"], "the parent 'nobody' of entity 'x' is not there"),
+        (["create", "user-123"], "entity 'user-123' already exists"),
+        (["create", "x", "--parent", "nobody"], "the parent 'nobody' of entity 'x' does not exist"),
         (["create", "x", "--cascade"], "--cascade needs a --parent"),
         (["create", "$x"], "entity '$x' begins with $"),
         (["create", "x", "--metadata", "team"], "--metadata: 'team' is not KEY=VALUE"),

@@ -143,7 +143,7 @@ entities:
         (2, "limits must be a map"),
         (2, "on_unavailable: 'perhaps' is not one of error, allow, deny"),
         (2, "system: unknown key 'cascade'; known are limits, on_unavailable"),
-        (4, "resource '$own' begins with $, which is kept for Penstock's own"),
+        (4, "resource '$own' begins with $, which is reserved for Penstock"),
         (5, "resource '_default_' stands for all resources: leave the resource out instead"),
         (6, "resource 'bare' needs limits"),
         (7, "'burst=5': put a rate with a comma in quotes"),

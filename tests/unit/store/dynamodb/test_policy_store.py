@@ -329,7 +329,7 @@ async def test_a_parent_does_not_go_while_a_child_comes(scene: Scene) -> None:
     with pytest.raises(PolicyError, match="has children"):
         await meanwhile(scene, policy.delete_entity(org, ANN), create(rival, bob, parent=org))
     assert await policy.delete_entity(bob, ANN)
-    with pytest.raises(PolicyError, match="is not there"):
+    with pytest.raises(PolicyError, match="does not exist"):
         await meanwhile(scene, create(policy, eve, parent=org), rival.delete_entity(org, ANN))
     assert [await policy.read_entity(name) for name in (org, bob, eve)] == [None] * 3
 
