@@ -1,6 +1,7 @@
 """What all tests share: no way to a real AWS account, and one DynamoDB Local for those that ask."""
 
 import logging
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -13,6 +14,11 @@ from tests.support.dynamodb import forget_aws_account, run_dynamodb
 # A busy machine is no fault: how long an example takes says nothing about what it proves.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# A shell starts what it runs in the background with SIGINT ignored, and processes that tests start
+# would inherit that. With a handler here they begin with the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -111,7 +111,7 @@ def ports(server: Penstock) -> list[str]:
 
 def ignored(log: str) -> list[str]:
     """The lines that tell of variables without a meaning."""
-    return re.findall(r"and ignored: (.*)$", log, re.MULTILINE)
+    return re.findall(r"which have no meaning here: (.*)$", log, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("config_map")
