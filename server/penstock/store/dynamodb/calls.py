@@ -1,10 +1,11 @@
 """A call: takes on up to 100 items, all or none.
 
-A family, which is a cascade or a take of its own, goes out as one write. Several families go out
-side by side, some at a time, and what was taken is given back if one of them refuses.
+A family is an entity with the parents that it cascades to, or one take alone. Each family is one
+write. The families of a call are written concurrently. If one family refuses, the takes of the
+others are undone.
 
-Charges and refunds land whatever becomes of the takes beside them. On an item that is admitted they
-are part of its write. If the call is denied, they are written by themselves.
+Charges and refunds land even if the call is denied. If an item is admitted, its charges and refunds
+are part of its write. If the call is denied, they get a write of their own.
 """
 
 import asyncio
@@ -34,26 +35,26 @@ from penstock.store.owed import count_dropped
 T = TypeVar("T")
 
 WRITES_AT_A_TIME: Final = 16
-"""Writes that one call has under way: an eighth of the connections, so that others find one free.
-A call of 100 items has its answer after 7 rounds, which are 35 ms at 5 ms each."""
+"""Concurrent writes of one call: an eighth of the connections, so that other calls find one free.
+A call of 100 items takes 7 rounds, which are 35 ms at 5 ms each."""
 
 Family = tuple[Take, ...]
 """Children before their parents, the root last."""
 
 
 class _Progress(NamedTuple):
-    """How far some families came."""
+    """Which takes of some families were drafted, which were written, and which failed."""
 
     drafts: tuple[Draft, ...] = ()
     taken: tuple[Draft, ...] = ()
-    """Those that were written."""
+    """The drafts that were written."""
     failed: tuple[Key, ...] = ()
-    """Those that the store did not write, or may have written."""
+    """Items whose write failed. The write may have landed all the same."""
     error: StoreError | None = None
 
 
 class _Arrival(NamedTuple):
-    """When a call came, by the caller's clock and by the timer."""
+    """When a call arrived, by the caller's clock and by the timer."""
 
     now_ms: int
     timer_s: float
@@ -71,7 +72,7 @@ class Calls:
         self._unfinished: set[asyncio.Future[Any]] = set()
 
     async def decide(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken]:
-        """Decide and write a call; tells how each of its takes went."""
+        """Decide and write a call. Returns how each of its takes went."""
         if len(takes) > MAX_ITEMS:
             raise InvalidRequestError(
                 f"{len(takes)} buckets in one request, those of parents included; DynamoDB takes "
@@ -91,13 +92,13 @@ class Calls:
         return await self._begin(self._counted(self._decide_apart(families, arrival)))
 
     async def _counted(self, work: Awaitable[dict[Key, Taken]]) -> dict[Key, Taken]:
-        """Count what charges could not put on record, also if the caller is gone."""
+        """Count the debt that charges could not record, even if the caller has gone away."""
         taken = await work
         count_dropped(self._engine.metrics, taken.values())
         return taken
 
     async def finish(self) -> None:
-        """Wait for what callers left behind."""
+        """Wait for work whose callers have gone away."""
         while self._unfinished:
             await asyncio.wait(self._unfinished)
         await self.lanes.idle()
@@ -119,7 +120,7 @@ class Calls:
         return self._survive(asyncio.get_running_loop().create_task(work))
 
     def _survive(self, work: asyncio.Future[T]) -> Awaitable[T]:
-        """Let work come to its end even if its caller is cancelled."""
+        """Finish this work even if its caller is cancelled."""
         self._unfinished.add(work)
         work.add_done_callback(self._finished)
         return asyncio.shield(work)
@@ -127,10 +128,10 @@ class Calls:
     def _finished(self, work: asyncio.Future[Any]) -> None:
         self._unfinished.discard(work)
         if not work.cancelled():
-            work.exception()  # known here, if the caller is gone: asyncio need not complain
+            work.exception()  # so that asyncio does not complain if the caller has gone away
 
     def _refused_by_hints(self, families: Sequence[Family], now_ms: int) -> tuple[Draft, ...]:
-        """What was seen a moment ago may say no: then nothing is taken just to be given back."""
+        """The drafts that recent hints refuse. If there are any, no take is made and undone."""
         refusing: tuple[Draft, ...] = ()
         for family in families:
             hints = {
@@ -154,7 +155,7 @@ class Calls:
     async def _refuse(
         self, families: Sequence[Family], refusing: tuple[Draft, ...], arrival: _Arrival
     ) -> dict[Key, Taken]:
-        """Deny a call that some drafts refuse already."""
+        """Deny a call, because hints refuse some of its takes."""
         drafts = refusing + await self._look(_undrafted(families, refusing), arrival.now_ms)
         takes = [take for family in families for take in family]
         return _taken_by_key(drafts, denied=True) | await self._land_apart(takes, drafts, arrival)
@@ -162,7 +163,7 @@ class Calls:
     async def _decide_apart(
         self, families: Sequence[Family], arrival: _Arrival
     ) -> dict[Key, Taken]:
-        # What is owed goes last: a refund can't be taken back from those who have used it since.
+        # Families of charges and refunds alone go last: a refund can't be undone once it is used.
         landing = [family for family in families if _must_all_land(family)]
         asking = await self._take_families([f for f in families if f not in landing], arrival)
         if asking.error is None and not are_denied(asking.drafts):
@@ -190,9 +191,9 @@ class Calls:
     async def _land_apart(
         self, takes: Sequence[Take], drafts: Sequence[Draft], arrival: _Arrival
     ) -> dict[Key, Taken]:
-        """Write the charges and refunds of takes that were not written, in a call that is denied.
+        """Write the charges and refunds of a denied call, where they are not written yet.
 
-        Tells how those takes went. `drafts` tell what their draws came to.
+        Returns how those takes went. The modes of their draws come from `drafts`.
         """
         draft_of = {draft.take.key: draft for draft in drafts}
         owed = [must_land_part(take, draft_of[take.key].modes) for take in takes if take.must_land]
@@ -218,7 +219,7 @@ class Calls:
         )
 
     async def _take_family(self, family: Family, arrival: _Arrival) -> _Progress:
-        """Take from a family: at once, or level by level up to the first that refuses."""
+        """Take from a family: in one transaction, or level by level until a level refuses."""
         steps = [family] if self._is_atomic else [(take,) for take in family]
         progress = _Progress()
         for step in steps:
@@ -233,7 +234,7 @@ class Calls:
         return progress
 
     async def _undo_all(self, drafts: Sequence[Draft], arrival: _Arrival) -> None:
-        """Give back what a denied call took. What is owed stays: it tells what happened."""
+        """Undo the takes of a denied call. Its charges and refunds stay."""
         await _gather_bounded(self._undo(draft, arrival.now_ms) for draft in drafts)
 
     async def _undo(self, draft: Draft, now_ms: int) -> None:
@@ -248,7 +249,7 @@ class Calls:
             self._hints.keep({key: Hint(image, now_ms)})
 
     async def _look(self, takes: Sequence[Take], now_ms: int) -> tuple[Draft, ...]:
-        """Tell how takes would have gone, where a denied call never came to them."""
+        """Draft the takes that a denied call did not try, for their part of the answer."""
         hints = self._hints.of(take.key for take in takes)
         images = {
             key: hint.image for key, hint in hints.items() if self._hints.is_recent(hint, now_ms)
@@ -257,14 +258,14 @@ class Calls:
         try:
             images |= await self._engine.read(missing)
         except StoreError:
-            # The call is denied all the same, and what is not known counts as full.
+            # The call is denied anyway. An item that can't be read counts as full.
             images |= dict.fromkeys(missing)
         live = {key: image and image.live(now_ms) for key, image in images.items()}
         return tuple(Draft(live[take.key], take, now_ms) for take in takes)
 
 
 async def _gather_bounded(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do work side by side, and no more of it at a time than one call may have under way."""
+    """Run coroutines concurrently, at most WRITES_AT_A_TIME of them at a time."""
     turns = asyncio.Semaphore(WRITES_AT_A_TIME)
 
     async def wait_for_turn(one: Coroutine[Any, Any, T]) -> T:
@@ -275,7 +276,7 @@ async def _gather_bounded(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def find_families(takes: Sequence[Take]) -> list[Family]:
-    """Put takes together with those of their parents."""
+    """Group takes with the takes of their parents."""
     by_key = {take.key: take for take in takes}
     families: dict[Key, list[tuple[int, Take]]] = {}
     for take in takes:
@@ -299,6 +300,6 @@ def _undrafted(families: Sequence[Family], drafts: Sequence[Draft]) -> list[Take
 
 
 def _must_all_land(family: Family) -> bool:
-    """Nothing in it can deny the call, nor let a quota pass."""
+    """The family has only charges and refunds, and none of them can let a quota pass."""
     draws = [draw for take in family for draw in take.draws]
     return all(draw.mode in MUST_LAND and draw.denies is not Denies.TOGETHER for draw in draws)

@@ -1,4 +1,4 @@
-"""What takes do to one item, and the write that does it. Never awaits."""
+"""Adds up what takes do to one item, and makes the write for it. Never awaits."""
 
 from collections.abc import Sequence
 
@@ -19,35 +19,35 @@ from penstock.store.dynamodb.writes import Consume, Create, Move, Path, Settle, 
 
 
 class Change:
-    """The takes of several callers on one item, summed up.
+    """The sum of several callers' takes on one item.
 
-    Each amount is decided on a balance that may be out of date when the write arrives. So it comes
-    with bounds on the balance: as long as they hold, every decision comes out the same.
+    The balance may have changed when the write arrives. So the write has bounds on the balance as
+    its condition: within these bounds, every decision is the same.
     """
 
     def __init__(self, draft: Draft, policy: Policy) -> None:
-        """`policy` is what the item is to be under: the take's, or its own if that is newer."""
+        """`policy` is the policy to write: the take's, or the item's own if that is newer."""
         limits = draft.take.limits
         self.key = draft.take.key
         self.policy = policy
         self._policy_ms = draft.take.policy_ms
         self._index = {limit.name: i for i, limit in enumerate(limits)}
         self.is_exact = False
-        """No bounds will do, the balance must be what was seen: an amount was cut to what there
-        was, or refused while others went through."""
+        """The balance must be exactly as seen, because bounds are not enough. This is so if an
+        amount was cut to the balance, or was refused while other amounts were taken."""
         self._before = draft.before
         self._moved = [0] * len(limits)
-        # However deep in debt a limit is that nobody draws from: more than one burst of it would
-        # outlive the time that a consume-only write gives the item.
+        # Every limit has a floor, even if nobody draws from it. The TTL that a consume-only write
+        # sets is long enough to repay one burst of debt. A deeper debt would outlive the item.
         self._floors = [-default_max_debt(limit) for limit in limits]
         self._ceilings: list[int | None] = [None] * len(limits)
-        # A charge is written whether it fits or not. These bounds hold only its verdict.
+        # A charge is written whether it fits or not. These bounds guarantee only its verdict.
         self._fit_floors: list[int | None] = [None] * len(limits)
         self._fit_ceilings: list[int | None] = [None] * len(limits)
         self._has_takes = False
 
     def add(self, draft: Draft) -> None:
-        """Add a take, decided on the balances that those before it leave."""
+        """Add a take. It was decided on the balances that the takes before it leave."""
         take = draft.take
         draws = list(zip(take.draws, draft.modes, strict=True))
         for draw, mode in draws:
@@ -58,20 +58,20 @@ class Change:
             limit = take.limits[draw.limit]
             if mode is Mode.CHARGE:
                 self._bound_verdict(draw.limit, draw.amount)
-                # A consume-only write gives the item the time that repays one burst of debt, and
-                # no more. So a charge that goes deeper settles the item, and must find it as seen.
+                # The TTL of a consume-only write is long enough to repay one burst of debt. So a
+                # charge that goes deeper settles the item, if the item is exactly as seen.
                 keep = min(draw.deepest_debt(limit), default_max_debt(limit))
                 self._lower(draw.limit, draw.amount, keep=-keep)
                 if draw.mode is Mode.TAKE_OR_CHARGE:
-                    # With more in the bucket it would be a take, which others could refuse.
+                    # If the bucket held more, this would be a take, which a sibling could refuse.
                     self.is_exact = True
             elif mode is Mode.REFUND:
                 self._raise(draw.limit, draw.amount, most=limit.burst)
-        # What it comes to, also where an amount was cut.
+        # Count what was really moved, because some amounts were cut.
         self._moved = [left - start for left, start in zip(draft.left, self._before, strict=True)]
 
     def _bound_verdict(self, limit: int, amount: int) -> None:
-        """Note on which balances a charge fits as it does now, or fails to fit as it does now."""
+        """Note the balances on which the verdict of a charge is the same as now."""
         needed = amount - self._moved[limit]
         if self._before[limit] >= needed:
             self._fit_floors[limit] = _highest(self._fit_floors[limit], needed)
@@ -94,7 +94,10 @@ class Change:
     def consume(
         self, now_ms: int, *, lost: bool, holds_verdicts_on: Image | None = None
     ) -> Consume:
-        """The write that needs no image. With one, its bounds hold the verdicts of charges, too."""
+        """The write that needs no image.
+
+        With `holds_verdicts_on`, the bounds guarantee the verdicts of charges, too.
+        """
         path = Path.RETRY if lost else Path.SPECULATIVE
         moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts_on is not None)
         if holds_verdicts_on is not None:
@@ -115,10 +118,10 @@ class Change:
     def write(
         self, image: Image | None, now_ms: int, *, lost: bool, holds_verdicts: bool = False
     ) -> Write:
-        """Given this image, what next?
+        """The write to send, given this image.
 
-        `holds_verdicts`: DynamoDB will not show the item after the write, so the write's condition
-        has to hold every verdict, also that of a charge.
+        `holds_verdicts`: DynamoDB will not return the item after the write, so the write's
+        condition has to guarantee every verdict, also the verdict of a charge.
         """
         if image is None or image.is_expired(now_ms):
             return self._create(now_ms)
@@ -126,7 +129,7 @@ class Change:
             held = image if holds_verdicts else None
             consume = self.consume(now_ms, lost=lost, holds_verdicts_on=held)
             rf = image.item.refilled_ms
-            # An `rf` that is far ahead would satisfy consume-only writes for ever.
+            # An `rf` that is far ahead would pass the condition of consume-only writes for ever.
             is_fresh = rf >= now_ms - self.policy.tolerance_ms and not is_far_ahead(rf, now_ms)
             if is_fresh and all(
                 _within(move, bucket.tokens)
@@ -136,7 +139,7 @@ class Change:
         return self.settle(image, now_ms, holds_verdicts=holds_verdicts)
 
     def settle(self, image: Image, now_ms: int, *, holds_verdicts: bool = False) -> Settle:
-        """Bring the item to now and to the policy."""
+        """The write that settles the item up to now, under the policy."""
         moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts)
         bounds = None if self.is_exact else (floors, ceilings)
         write = settle_write(
@@ -145,7 +148,7 @@ class Change:
         return write._replace(policy_ms=self._policy_ms)
 
     def _by_policy(self, *, holds_verdicts: bool) -> tuple[list[int], list[int], list[int | None]]:
-        """Amounts and bounds for each limit of the policy. What it has not is left out."""
+        """Amounts and bounds for each limit of the policy. Limits outside it are left out."""
         moved, floors, ceilings = [], [], list[int | None]()
         for limit in self.policy.limits:
             i = self._index.get(limit.name)
@@ -168,10 +171,10 @@ class Change:
     def _lower_by_unsettled_credit(
         self, ceilings: Sequence[int | None], image: Image
     ) -> list[int | None]:
-        """Lower ceilings by the credit that was counted in and that the item does not hold yet.
+        """Lower ceilings by the credit that the decision counted and the item does not hold yet.
 
-        A later `rf` leaves less credit than that, so a balance below such a ceiling is one on
-        which the charge does not fit, credit included.
+        If another writer moves `rf` on, less of this credit is left. So below the lowered ceiling
+        the charge does not fit, whatever the credit is.
         """
         tokens = {bucket.limit.name: bucket.tokens for bucket in image.item.buckets}
         lowered: list[int | None] = []
@@ -214,10 +217,11 @@ def settle_write(
     consumed: Sequence[int] | None = None,
     bounds: tuple[Sequence[int], Sequence[int | None]] | None = None,
 ) -> Settle:
-    """Settle an item up to now, with what is moved beside. Without bounds it must be as seen.
+    """The write that settles an item up to now, and moves its balances.
 
-    A change of the burst moves a balance by as much as long as a cut leaves it above zero, and
-    nothing is forgiven: then any balance up to the seen one will do. Else it must be as seen.
+    Without bounds, the balances must be exactly as seen. With bounds, any balance up to the seen
+    one will do, as long as a changed burst leaves the balance above zero and forgives nothing.
+    Otherwise that balance, too, must be exactly as seen.
     """
     item = image.item
     _, before, _ = settle(item, policy.limits, now_ms)
@@ -243,15 +247,15 @@ def settle_write(
         credited = credit(bucket.limit, item.refilled_ms, now_ms)
         gained, raised = before[i] - tokens, limit.burst - bucket.limit.burst
         if bounds is None or bucket.forgiven or forgiven[i]:
-            # A caller that was decided without fresh credit may give back more than there is room.
+            # If fresh credit was ignored in a decision, a refund may be larger than the room left.
             left = min(before[i] + moved[i], limit.burst)
             move = Move(limit.name, left - tokens, used, tokens, tokens)
         elif credited > old - tokens:
-            # Credit is cut off at a burst: less of it, if somebody has consumed since. The bucket
-            # is full all the same, as long as the whole credit can fill it.
+            # The burst cuts off some of the credit. How much depends on what others have consumed
+            # since. But the bucket is full, as long as the whole credit is enough to fill it.
             move = Move(limit.name, 0, used, old - credited, new_balance=before[i] + moved[i])
         else:
-            # At most what was seen, or the credit would lift it above the burst.
+            # Above the seen balance, the credit would lift the balance above the burst.
             floor, top = bounds[0][i], bounds[1][i]
             if raised < 0:
                 floor = max(floor, 0)

@@ -1,4 +1,4 @@
-"""Fails fast while DynamoDB is gone, and finds out by itself when it is back.
+"""A circuit breaker: calls fail fast during an outage, and trial calls find out when it is over.
 
 Time is an argument: seconds of any clock that only goes forward.
 """
@@ -6,11 +6,11 @@ Time is an argument: seconds of any clock that only goes forward.
 from typing import Final
 
 OPENS_AFTER: Final = 5
-"""Failures in a row. One lost connection is no outage."""
+"""Failures in a row. One lost connection is not an outage."""
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 5.0
-"""Between trials, so that a store that comes back is used again within seconds."""
+"""Between trials. The pause is short, so that calls resume within seconds after an outage."""
 
 
 class Circuit:
@@ -18,16 +18,16 @@ class Circuit:
         self._failures = 0
         self._pause_s = FIRST_PAUSE_S
         self._next_trial_s: float | None = None
-        """None while closed."""
+        """None while the circuit is closed."""
         self._is_trying = False
 
     @property
     def is_open(self) -> bool:
-        """Whether calls fail without being made."""
+        """Whether calls fail without being sent."""
         return self._next_trial_s is not None
 
     def admits(self, now_s: float) -> bool:
-        """Whether a call may be made. While open: one, each time a pause is over."""
+        """Whether a call may be sent. An open circuit admits one trial after each pause."""
         if self._next_trial_s is None:
             return True
         if now_s < self._next_trial_s:
@@ -49,7 +49,8 @@ class Circuit:
             if self._failures >= OPENS_AFTER:
                 self._next_trial_s = now_s + self._pause_s
         elif self._is_trying:
-            # Only a trial tells that it goes on: many calls may fail of one and the same cause.
+            # Only a failed trial shows that the outage goes on. Other calls that fail now were sent
+            # before the circuit opened.
             self._is_trying = False
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             self._next_trial_s = now_s + self._pause_s

@@ -1,4 +1,4 @@
-"""One call to DynamoDB: bounded in time, counted, and not made while DynamoDB is gone."""
+"""One call to DynamoDB: bounded in time, counted, and not sent while the circuit is open."""
 
 import asyncio
 import logging
@@ -20,10 +20,10 @@ LOG: Final = logging.getLogger(__name__)
 Parameters = Mapping[str, Any]
 
 ANSWERS: Final = {Fault.CONDITION, Fault.CANCELLED, Fault.CONFLICT}
-"""What DynamoDB says of a write that it understood: no failures of the store."""
+"""DynamoDB understood the write and answered. These are not failures of the store."""
 
 FREE_WITHIN_S: Final = 0.5
-"""For a call to find a free connection. The other half of its second is for DynamoDB."""
+"""The time for a call to get a free connection. The rest of its second is for DynamoDB."""
 
 READS: Final = {"batch_get_item", "query"}
 
@@ -44,13 +44,13 @@ class Connection:
         self._circuit = Circuit()
         self._clock_s = clock_s
         self._skew = ClockSkew(metrics.clock_skew)
-        # The SDK lets calls wait for a connection, and their time runs out there. Nobody could
-        # tell such a call from one that DynamoDB did not answer. So calls wait here instead.
+        # In the SDK, a call may time out while it waits for a connection. That looks the same as a
+        # timeout of DynamoDB, although nothing was sent. So calls wait here instead.
         self._free = asyncio.Semaphore(CONNECTIONS)
 
     async def call(self, operation: str, parameters: Parameters, span: Span) -> Any:
         """The answer, or the Failure."""
-        # The time that a call waits here is part of its time: its condition grows old meanwhile.
+        # The wait for a connection is part of the call's time: its condition grows old meanwhile.
         until_s = asyncio.get_running_loop().time() + self._call_s
         try:
             async with asyncio.timeout(FREE_WITHIN_S):
@@ -86,7 +86,7 @@ class Connection:
         return answer
 
     def _not_asked(self, why: str) -> Failure:
-        """Nothing was sent, so this says nothing of DynamoDB: the circuit does not hear of it."""
+        """A failure without a call. The circuit does not count it: nothing was sent to DynamoDB."""
         self._metrics.store_errors.of("not_asked").add()
         return Failure(Fault.UNREACHABLE, why, {})
 
@@ -106,7 +106,7 @@ class Connection:
         self._metrics.circuit_open.value = False
 
     def _count_capacity(self, operation: str, answer: Mapping[str, Any], span: Span) -> None:
-        """A call on one item has one figure, and one on several has a list of them."""
+        """A call on one item returns one figure. A call on several items returns a list."""
         consumed = answer.get("ConsumedCapacity", ())
         tables = [consumed] if isinstance(consumed, dict) else consumed
         units = sum(table["CapacityUnits"] for table in tables)

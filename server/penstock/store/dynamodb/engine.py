@@ -1,4 +1,4 @@
-"""Awaits AWS: sends writes and reads, and tells how they went. Decides nothing."""
+"""Sends writes and reads to DynamoDB, and returns their outcomes. Decides nothing."""
 
 import asyncio
 import random
@@ -21,28 +21,28 @@ from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import NO_SPAN, Caller, Span, Tracer, work_span
 
 TRIES: Final = 3
-"""For what may be sent again without harm: a read, or a transaction with the same token."""
+"""For calls that are safe to retry: a read, or a transaction with the same token."""
 
 SYSTEM: Final = "aws.dynamodb"
-"""OpenTelemetry's name for it."""
+"""OpenTelemetry's name for DynamoDB."""
 
 READ_AT_ONCE: Final = 100
-"""What DynamoDB takes in one batch."""
+"""The most items that DynamoDB reads in one batch."""
 
 
 class Landed(NamedTuple):
     image: Image | None
-    """The item afterwards; a transaction does not show it."""
+    """The item after the write; None after a transaction, which returns no items."""
 
 
 class Lost(NamedTuple):
-    """A condition did not hold. What was there instead, for each write that failed."""
+    """A condition failed. `images` are the items that failed it."""
 
     images: Mapping[Key, Image | None]
 
 
 class Conflict(NamedTuple):
-    """Another write held an item. Nothing is known of it, and nothing happened."""
+    """Another write held an item. Nothing was written, and DynamoDB returned no image."""
 
 
 Outcome = Landed | Lost | Conflict
@@ -51,7 +51,7 @@ OUTCOMES: Final = {Landed: "landed", Lost: "lost", Conflict: "conflict"}
 
 
 def pauses(most_s: float = 0.2) -> Iterator[float]:
-    """How long to wait before each new try: random, so that rivals do not meet again."""
+    """The delay before each retry: random, so that two writers do not collide again."""
     longest = 0.005
     while True:
         yield random.uniform(0, longest)  # noqa: S311 - spreads load, keeps no secret
@@ -84,7 +84,7 @@ class Engine:
     ) -> Outcome:
         """Make one write, or several as one transaction. DynamoError if AWS could not do it.
 
-        `callers` are those it is made for: without them, whoever asks.
+        `callers` are the callers that the write serves; None: the caller of this method.
         """
         path = writes[0].path if len(writes) == 1 else Path.CASCADE
         result = "failed"
@@ -130,7 +130,7 @@ class Engine:
     async def read_items(
         self, keys: Sequence[Primary], span: Span = NO_SPAN
     ) -> dict[Primary, Attributes]:
-        """Read items of any kind as they are now; those that are not there are left out."""
+        """Read items of any kind as they are now. Items that do not exist are left out."""
         found: dict[Primary, Attributes] = {}
         keys = list(dict.fromkeys(keys))
         for first in range(0, len(keys), READ_AT_ONCE):
@@ -153,7 +153,7 @@ class Engine:
         raise DynamoError(Failure(Fault.THROTTLED, "DynamoDB left a read unprocessed", {}))
 
     async def call(self, operation: str, **parameters: Any) -> Any:
-        """Make a call that may be sent again without harm. DynamoError if AWS could not do it."""
+        """Make a call that is safe to retry. DynamoError if AWS could not do it."""
         return await self._call_with_retries(operation, parameters, NO_SPAN)
 
     async def _call_with_retries(self, operation: str, parameters: Parameters, span: Span) -> Any:
@@ -170,7 +170,7 @@ class Engine:
         return answer
 
     async def transact(self, actions: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
-        """Do all or nothing, once; false if a condition did not hold, or another write was faster.
+        """Send a transaction. False if a condition failed, or another write was faster.
 
         An action is its kind, such as Put, and its parameters.
         """
@@ -214,7 +214,7 @@ class Engine:
         raise DynamoError(answer)
 
     async def _send(self, items: Sequence[Mapping[str, Any]], span: Span) -> Any:
-        # The token makes it safe to ask again when no answer came: it happens once.
+        # If there is no answer, the token makes a retry safe: the transaction is applied once.
         request = {"TransactItems": items, "ClientRequestToken": uuid4().hex}
         answer = await self._connection.call("transact_write_items", request, span)
         if isinstance(answer, Failure) and answer.fault is Fault.UNKNOWN:
@@ -222,12 +222,12 @@ class Engine:
         return answer
 
     async def _transact_again(self, request: Parameters, unanswered: Failure, span: Span) -> Any:
-        """Ask again what got no answer. Only that it happened is certain, whatever else is said:
-        what was sent first may still be on its way."""
+        """Retry a transaction that got no answer. Only a success is certain. After any other answer
+        the outcome stays unknown, because the first request may still be under way."""
         start_s = self._timer_s()
         for pause_s, _ in zip(pauses(), range(TRIES - 1), strict=False):
             await asyncio.sleep(pause_s)
-            # Its conditions go by the time at which it was made.
+            # The conditions were made for the time of the first request, and grow old.
             if self._timer_s() - start_s > self._call_s:
                 break
             answer = await self._connection.call("transact_write_items", request, span)
@@ -242,7 +242,7 @@ def _image(response: Mapping[str, Any]) -> Image | None:
 
 
 def _read_reasons(writes: Sequence[Write], failure: Failure) -> Outcome:
-    """Read the reason of every item: a conflict is no refusal, and one refusal is not all."""
+    """Read the reason of every item, because they differ: a conflict is not a failed condition."""
     reasons = failure.response.get("CancellationReasons", ())
     images = {
         write.key: _image(reason)

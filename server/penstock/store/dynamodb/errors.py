@@ -1,4 +1,4 @@
-"""What AWS says when it does not do as asked: each code in one table, translated once."""
+"""Translates the errors of AWS: one table says what each error code means for us."""
 
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -22,15 +22,15 @@ from penstock.errors import StoreError
 
 
 class Fault(Enum):
-    """What a failure means for the write, and for the next one."""
+    """What a failure means: whether the write happened, and whether to retry."""
 
     CONDITION = "condition"  # the condition did not hold: an answer, not a failure
-    CANCELLED = "cancelled"  # a transaction, for the reasons that come with it
+    CANCELLED = "cancelled"  # a transaction was cancelled, for the reasons in the response
     CONFLICT = "conflict"  # another write held the item: nothing happened, try again
-    THROTTLED = "throttled"  # nothing happened; to try again at once would make it worse
-    UNREACHABLE = "unreachable"  # never sent: nothing happened
-    UNKNOWN = "unknown"  # sent, and no answer: it may have happened
-    PERMANENT = "permanent"  # nothing happened, nor will it until somebody mends something
+    THROTTLED = "throttled"  # nothing happened; an immediate retry would make it worse
+    UNREACHABLE = "unreachable"  # the call was never sent: nothing happened
+    UNKNOWN = "unknown"  # the call was sent, and got no answer: it may have happened
+    PERMANENT = "permanent"  # nothing happened, and a retry won't help: the operator must act
 
 
 CODES: Final = {
@@ -43,14 +43,14 @@ CODES: Final = {
     "ThrottlingException": Fault.THROTTLED,
     "Throttling": Fault.THROTTLED,
     "LimitExceededException": Fault.THROTTLED,
-    # The same transaction, sent before: it may yet happen.
+    # An earlier request with the same transaction is still under way.
     "TransactionInProgressException": Fault.UNKNOWN,
     "InternalServerError": Fault.UNKNOWN,
     "InternalFailure": Fault.UNKNOWN,
     "ServiceUnavailable": Fault.UNKNOWN,
     "ServiceUnavailableException": Fault.UNKNOWN,
 }
-"""Every other code of a 5xx is UNKNOWN, and of a 4xx PERMANENT."""
+"""Any other code is UNKNOWN with a status of 5xx, and PERMANENT with 4xx."""
 
 REASONS: Final = {
     "None": None,
@@ -59,7 +59,7 @@ REASONS: Final = {
     "ThrottlingError": Fault.THROTTLED,
     "ProvisionedThroughputExceeded": Fault.THROTTLED,
 }
-"""Why a transaction was cancelled, for each of its items. Others are PERMANENT."""
+"""Why a transaction was cancelled, for each of its items. Any other reason is PERMANENT."""
 
 HELP: Final = {
     "ResourceNotFoundException": "create the table with `penstock table create`",
@@ -71,7 +71,7 @@ HELP: Final = {
 
 
 MAX_SAID: Final = 1_000
-"""Characters of what AWS says. A denied access takes 300, with all its names."""
+"""Characters of a message of AWS. A denied access takes 300, with all its names."""
 
 
 class Failure(NamedTuple):
@@ -81,7 +81,7 @@ class Failure(NamedTuple):
 
 
 class DynamoError(StoreError):
-    """AWS could not do it, and why."""
+    """A call to AWS failed. `fault` says what the failure means."""
 
     def __init__(self, failure: Failure) -> None:
         transient = failure.fault is not Fault.PERMANENT
@@ -98,7 +98,7 @@ def explain(exc: Exception) -> Failure:
     if isinstance(exc, NoCredentialsError | PartialCredentialsError):
         return Failure(Fault.PERMANENT, f"no AWS credentials: {_said(exc)}", {})
     if isinstance(exc, CredentialRetrievalError):
-        # The service that hands them out may be back in a moment.
+        # The service that hands out credentials may be back in a moment.
         return Failure(Fault.UNREACHABLE, f"AWS credentials can't be had: {_said(exc)}", {})
     if _never_sent(exc):
         return Failure(Fault.UNREACHABLE, f"DynamoDB can't be reached: {_said(exc)}", {})
@@ -112,9 +112,10 @@ def explain(exc: Exception) -> Failure:
 
 
 def _said(exc: Exception) -> str:
-    """What AWS or its SDK says, for the log.
+    """The message of AWS or of its SDK, for the log.
 
-    Only its first line: below, a refused signature has what was signed, session token and all.
+    Only the first line: when AWS refuses a signature, the lines below show the signed text, with
+    the session token.
     """
     return show(str(exc).partition("\n")[0], MAX_SAID)
 
@@ -122,7 +123,7 @@ def _said(exc: Exception) -> str:
 def _never_sent(exc: Exception) -> bool:
     if isinstance(exc, ConnectTimeoutError | ProxyConnectionError | SSLError):
         return True
-    # The SDK's error is the same for a connection that never stood and one that broke.
+    # The SDK raises the same error for a failed connect and for a connection that broke later.
     return isinstance(exc, EndpointConnectionError) and isinstance(
         exc.kwargs.get("error"), ClientConnectorError
     )
@@ -142,7 +143,7 @@ def _explain_answer(exc: ClientError) -> Failure:
 
 
 def _unmendable(cancelled: dict[str, Any]) -> Failure | None:
-    """Why a transaction was cancelled, if that is no matter of what the items hold."""
+    """The failure, if a transaction was not cancelled by a condition or a conflict."""
     for reason in cancelled.get("CancellationReasons", ()):
         fault = REASONS.get(reason["Code"], Fault.PERMANENT)
         if fault in {Fault.THROTTLED, Fault.PERMANENT}:

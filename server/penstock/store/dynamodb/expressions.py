@@ -1,6 +1,6 @@
-"""Writes in DynamoDB's words: parameters of PutItem and UpdateItem.
+"""Translates writes to DynamoDB: the parameters of PutItem and UpdateItem.
 
-Attributes are always aliased by position, never by name: limits are called what people like.
+Attributes are always aliased by position, never by name, because a limit may have any name.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ Parameters = dict[str, Any]
 
 
 def write_parameters(write: Write, table: str) -> Parameters:
-    """What PutItem or UpdateItem takes, alone or in a transaction."""
+    """The parameters of PutItem or UpdateItem, alone or in a transaction."""
     expression = _Expression()
     if isinstance(write, Create):
         action = {"Item": write_record(write.key, write.image)}
@@ -97,7 +97,7 @@ def _require_absence(expression: _Expression, write: Create) -> None:
 
 
 def _consume(expression: _Expression, write: Consume) -> None:
-    # Also sees to it that the item is there.
+    # This condition fails, too, if there is no item.
     expression.require(POLICY, "=", {"S": write.policy.fingerprint})
     if write.since_ms is not None:
         expression.require(REFILLED, ">=", number(write.since_ms))
@@ -109,7 +109,8 @@ def _consume(expression: _Expression, write: Consume) -> None:
 
 def _settle(expression: _Expression, write: Settle) -> None:
     expression.require(REFILLED, "=", number(write.seen.item.refilled_ms))
-    # Where a clock is behind, `rf` stays while others may bring the item to their policy.
+    # The condition on `rf` is not enough: a writer whose clock is behind changes the policy and
+    # leaves `rf` as it is.
     expression.require(POLICY, "=", {"S": write.seen.policy})
     expression.set(REFILLED, number(write.refilled_ms))
     if write.expires_s is not None:

@@ -1,8 +1,8 @@
 """Decides for callers that wait for the same items: what to read, what to write, who gets what.
 
-The law of this file: it never awaits, and it never guesses. A hint, which may be out of date,
-chooses the next write, and its conditions decide. A caller is denied only by an image of which
-time alone could have made more, and the credit of that time is counted in.
+The laws of this file: nothing here awaits, and nothing is decided by a guess. A hint may be out of
+date, so a hint only chooses the next write, and the write's condition decides. Deny a caller only
+on an image that is still current except for refill; the refill is counted in.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,23 +20,24 @@ DENIAL_REMEMBERED_MS: Final = 1_000
 """How long an image may deny callers without a call. A refused write costs as much as any other."""
 
 FRESH_MS: Final = 500
-"""How old an image may be for answers after a transaction, which shows no image itself. What is
-left in an answer is at most a second old then: the other half is for the write to arrive."""
+"""How old an image may be for answers after a transaction, because a transaction returns no image.
+Half a second more is for the write to arrive: a balance in an answer is at most a second old."""
 
 STRICT_AFTER_LOSSES: Final = 10
-"""Lost races. From then on, credit that a consume-only write may leave unsettled does not count: on
-an empty bucket that many servers ask for, it is all there is, and one of them gets it."""
+"""After so many lost races, ignore the credit that a consume-only write may leave unsettled. On an
+empty hot key, this credit is all there is, and only one of the servers that race for it gets it."""
 
 MAX_ITEMS: Final = 100
-"""What DynamoDB takes in one transaction."""
+"""The most items that DynamoDB accepts in one transaction."""
 
 
 class Hint(NamedTuple):
-    """What this process last saw of an item, and what it wrote since. None: there was no item."""
+    """What this process last saw of an item, and what this process wrote to the item since."""
 
     image: Image | None
+    """None: there was no item."""
     seen_ms: int
-    """When DynamoDB showed the item. What this process wrote since makes no image newer."""
+    """When DynamoDB showed the item. A later write of this process does not change this time."""
 
     def is_recent(self, now_ms: int, within_ms: int) -> bool:
         return 0 <= now_ms - self.seen_ms <= within_ms
@@ -70,16 +71,16 @@ class Group:
         self.hints = dict(hints)
         self._remembers_denials = remembers_denials
         self.denied_from_hints = 0
-        """Those denied by hints, without a call to DynamoDB."""
+        """How many callers were denied by hints alone, without a call to DynamoDB."""
         self._shown: set[Key] = set()
-        """Items that DynamoDB showed to this group since it sent its last write."""
+        """Items that DynamoDB showed to this group since the group's last write."""
         self._losses = 0
         self.sent: Sequence[Ask] = ()
-        """Those whose takes are in the write that `next` asked for last."""
+        """The callers whose takes are in the last write that `next` returned."""
         self._round = Round((), {}, self._view, 0)
 
     def next(self, now_ms: int) -> Step | None:
-        """What to do now; None once all have their verdict."""
+        """What to do now; None once every caller has a verdict."""
         self.sent = ()
         while self._asks:
             self._round = Round(self._next_batch(), self._bases(now_ms), self._view, now_ms)
@@ -103,11 +104,11 @@ class Group:
         return Send(writes)
 
     def _to_read_first(self, writes: Sequence[Write]) -> tuple[Key, ...]:
-        """The items that must be read before these writes, or their callers get old answers.
+        """The items to read before these writes, so that no caller gets an old answer.
 
-        A lone write shows its item. A transaction shows nothing: its conditions hold the verdicts,
-        and what is left is told from the hint. Nothing holds the verdict on an item that a caller
-        asks for and that is not written, such as a check.
+        A single write returns its item. A transaction returns nothing: its conditions guarantee the
+        verdicts, and the balances in the answers come from the hints. If a caller asks for an item
+        that is not written, as a check does, no condition guarantees the verdict.
         """
         now_ms, by_key = self._round.now_ms, {write.key: write for write in writes}
         to_read = set()
@@ -120,10 +121,10 @@ class Group:
         return tuple(to_read)
 
     def _settle_outdated(self, now_ms: int) -> Write | None:
-        """A write that settles an item which refuses, and might refuse for long.
+        """A write that settles an item which would otherwise refuse for too long.
 
-        An item goes by the limits that it was last settled under: after a change of policy, at an
-        old rate. And it gains nothing until its `rf`, which a clock may have set far ahead.
+        There are two such items. After a change of policy, an item still refills at its old rate.
+        And an item whose `rf` was set far ahead by a wrong clock gains nothing until that time.
         """
         for ask in self._round.asks:
             for take, draft in zip(ask.takes, self._round.drafts[ask], strict=True):
@@ -138,12 +139,12 @@ class Group:
         return None
 
     def drop(self, asks: Iterable[Ask]) -> None:
-        """Leave out callers that are gone."""
+        """Leave out callers that have gone away."""
         gone = set(asks)
         self._asks = [ask for ask in self._asks if ask not in gone]
 
     def saw(self, images: Mapping[Key, Image | None]) -> None:
-        """Go on from what was read."""
+        """Go on from the images that were read."""
         seen_ms = self._round.now_ms
         self.hints.update((key, Hint(image, seen_ms)) for key, image in images.items())
         self._shown.update(images)
@@ -154,7 +155,7 @@ class Group:
         self.saw(images)
 
     def landed(self, writes: Sequence[Write], image: Image | None) -> None:
-        """Answer those whose takes were written. A transaction shows no image afterwards."""
+        """Answer the callers whose takes were written. `image` is None after a transaction."""
         now_ms, bases = self._round.now_ms, self._round.bases
         if image is not None:
             (write,) = writes
@@ -170,7 +171,7 @@ class Group:
             if ask in written:
                 ask.verdict = Verdict(drafts, admitted=True)
             elif ask in again.changing:
-                continue  # not as it seemed: it has something to write, the next time
+                continue  # the item was not as the hint said: this caller has to write after all
             elif not self._too_old_to_answer(drafts, now_ms, admitted=ask in again.admitted):
                 ask.verdict = Verdict(drafts, admitted=ask in again.admitted)
         self._forget_answered()
@@ -180,7 +181,7 @@ class Group:
         return {take.key for ask in self._asks for take in ask.takes}
 
     def _next_batch(self) -> list[Ask]:
-        """Callers in order of arrival, who agree on the policy and fit into one transaction."""
+        """Callers in order of arrival that have the same policy and fit into one transaction."""
         chosen: list[Ask] = []
         policies: dict[Key, str] = {}
         for ask in self._asks:
@@ -192,7 +193,7 @@ class Group:
         return chosen
 
     def _bases(self, now_ms: int) -> dict[Key, Item | None]:
-        """The items to decide on. One that was never seen is taken for full."""
+        """The items to decide on. An item that was never seen counts as full."""
         bases: dict[Key, Item | None] = {}
         for key in self.keys:
             hint = self.hints.get(key)
@@ -203,7 +204,7 @@ class Group:
         return bases
 
     def _view(self, take: Take, now_ms: int) -> tuple[Take, Policy]:
-        """A take, and the policy to write it under, by whoever read the policy last."""
+        """A take, and the policy to write it under: the policy that was read last."""
         policy, hint = policy_of(take), self.hints.get(take.key)
         image = None if hint is None else hint.image
         if image is None or image.is_expired(now_ms) or image.policy == policy.fingerprint:
@@ -228,7 +229,7 @@ class Group:
         return tuple(writes)
 
     def _predict(self, write: Write) -> None:
-        """Note what an item is after a transaction, which does not show it."""
+        """Note what an item is after a transaction, because a transaction returns no items."""
         key = write.key
         if isinstance(write, Create):
             self.saw({key: write.image})
@@ -241,7 +242,7 @@ class Group:
             self.hints[key] = hint._replace(image=image)
 
     def _answer_unchanged(self, now_ms: int) -> tuple[Key, ...]:
-        """Answer those who are denied, or only looked; returns the keys that must be read first."""
+        """Answer callers that are denied or only look; returns the keys to read before that."""
         unsure: set[Key] = set()
         for ask in self._round.asks:
             drafts = self._round.drafts[ask]
@@ -258,9 +259,9 @@ class Group:
     def _too_old_to_answer(
         self, drafts: Sequence[Draft], now_ms: int, *, admitted: bool
     ) -> set[Key]:
-        """The items that were seen too long ago to answer from, for a caller who writes nothing.
+        """The items whose hints are too old to answer a caller that writes nothing.
 
-        A denial may come from memory. Whoever only looks is shown what there is.
+        A recent hint may deny a caller. A caller that only looks gets the item as it is now.
         """
         unsure = {draft.take.key for draft in drafts} - self._shown
         if admitted or not self._remembers_denials:

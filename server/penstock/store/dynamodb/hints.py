@@ -1,4 +1,4 @@
-"""What this process last saw of items: it chooses the next write, and may be wrong."""
+"""What this process last saw of items. A hint chooses the next write, and may be wrong."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -8,7 +8,7 @@ from penstock.core.take import Key
 from penstock.store.dynamodb.groups import DENIAL_REMEMBERED_MS, Hint
 
 KEPT: Final = 65_536
-"""Items, some 60 MB. An item without a hint costs a second write."""
+"""How many hints are kept: some 60 MB. An item without a hint costs a second write."""
 
 
 class Hints:
@@ -21,7 +21,7 @@ class Hints:
         return {key: self._hints[key] for key in keys if key in self._hints}
 
     def keep(self, hints: Mapping[Key, Hint]) -> None:
-        """Take note; those not used for longest go first."""
+        """Keep these hints. If there are too many, the least recently used go first."""
         for key, hint in hints.items():
             self._hints.pop(key, None)
             self._hints[key] = hint
@@ -29,7 +29,7 @@ class Hints:
             del self._hints[key]
 
     def is_recent(self, hint: Hint, now_ms: int) -> bool:
-        """Whether an item was seen so lately that its image may deny."""
+        """Whether a hint is recent enough to deny a caller without a call."""
         return self.remembers_denials and hint.is_recent(now_ms, DENIAL_REMEMBERED_MS)
 
     def forget(self, keys: Iterable[Key]) -> None:

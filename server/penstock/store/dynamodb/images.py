@@ -23,30 +23,30 @@ PARENT: Final = "parent_id"
 
 TOKENS, CONSUMED = "tk", "tc"
 PARAMETERS: Final = ("cp", "bx", "ra", "rp")
-"""Of a limit, in the order that `Limit` has them."""
+"""The parameters of a limit, in the order of `Limit`."""
 FIELDS: Final = (TOKENS, CONSUMED, *PARAMETERS)
 FORGIVEN: Final = "fg"
-"""There only if it is not 0."""
+"""This attribute is absent if its value is 0."""
 
 
 class Image(NamedTuple):
-    """An item as it was when DynamoDB showed it. Its buckets are in the order of their names."""
+    """An item as DynamoDB returned it. Its buckets are sorted by the limits' names."""
 
     item: Item
     expires_s: int | None
     policy: str
-    """The fingerprint of the policy that it was last settled under."""
+    """The fingerprint of the policy that the item was last settled under."""
     parent: Key | None
 
     @property
     def own_policy(self) -> Policy:
-        """The policy that it was last settled under, as far as the item tells."""
+        """The policy that the item was last settled under, as far as the item tells."""
         policy = make_policy(tuple(bucket.limit for bucket in self.item.buckets), self.parent)
         expires_after_ms = None if self.expires_s is None else policy.expires_after_ms
         return replace(policy, fingerprint=self.policy, expires_after_ms=expires_after_ms)
 
     def is_expired(self, now_ms: int) -> bool:
-        """Deletion is late, up to days: what is past its time counts as gone."""
+        """DynamoDB deletes expired items up to days late. Until then they count as absent."""
         return self.expires_s is not None and self.expires_s * 1000 <= now_ms
 
     def live(self, now_ms: int) -> Item | None:
@@ -110,5 +110,5 @@ def bucket_fields(bucket: Bucket) -> list[tuple[str, int]]:
     return [*fields, (FORGIVEN, bucket.forgiven)] if bucket.forgiven else fields
 
 
-# Many items have the same limits: each is made once.
+# Many items have the same limits, so equal limits share one object.
 _limit = lru_cache(maxsize=10_000)(Limit)

@@ -1,4 +1,4 @@
-"""Keys of the one table: escaped, so that no name can pose as another key, and of bounded size."""
+"""The keys of the table. Names are escaped, so that no two keys collide, and bounded in size."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -12,17 +12,17 @@ SK: Final = "SK"
 VERSION_KEY: Final = ("SYSTEM#", "#VERSION")
 
 MAX_BYTES: Final = 900
-"""DynamoDB takes 1,024 bytes in a sort key, and an entity stands in one behind `BUCKET#`."""
+"""A sort key has at most 1,024 bytes in DynamoDB. An entity is part of one, after `BUCKET#`."""
 
 BUCKETS: Final = "#BUCKET#"
 CONFIGS: Final = "#CONFIG#"
 AUDITS: Final = "#AUDIT#"
 CHILDREN: Final = "CHILD#"
-"""What sort keys of a kind begin with."""
+"""The prefixes of sort keys."""
 
 ENTITIES: Final = "ENTITIES"
 SCOPES: Final = "SCOPES"
-"""Partitions of indexes that list all entities, and all that has limits."""
+"""Partitions of indexes. They list all entities, and all scopes that have limits."""
 
 _ESCAPES: Final = str.maketrans({"%": "%25", "#": "%23"})
 
@@ -43,7 +43,7 @@ def primary_of(attributes: Mapping[str, Any]) -> Primary:
 
 
 def partition(entity: str) -> str:
-    """Where everything about an entity lives."""
+    """The partition of all items of an entity."""
     return f"ENTITY#{_part(entity)}"
 
 
@@ -52,12 +52,12 @@ def bucket_sort(resource: str) -> str:
 
 
 def resource_partition(resource: str) -> str:
-    """In the index of resources."""
+    """The partition of a resource, in the table and in the index of resources."""
     return f"RESOURCE#{_part(resource)}"
 
 
 def bucket_of(entity: str) -> str:
-    """In the index of resources, behind the resource."""
+    """The sort key of a bucket in the index of resources."""
     return f"BUCKET#{_part(entity)}"
 
 
@@ -90,28 +90,28 @@ def audit_partition(subject: str) -> str:
 
 
 def parent_partition(parent: str) -> str:
-    """In the index of children."""
+    """The partition of a parent in the index of children."""
     return f"PARENT#{_part(parent)}"
 
 
 def child_of(entity: str) -> str:
-    """In the index of children, behind the parent."""
+    """The sort key of a child in the index of children."""
     return CHILDREN + _part(entity)
 
 
 def entity_config_partition(resource: str | None) -> str:
-    """In the index of entities that have limits of their own."""
+    """The partition in the index of entities that have their own limits."""
     return f"ENTITY_CONFIG#{_part(resource or DEFAULT)}"
 
 
 def listed(entity: str) -> str:
-    """In an index whose partition holds nothing but entities: by name, but for `#` and `%`."""
+    """The sort key in an index partition of entities. Sorts by name, except for `#` and `%`."""
     return _part(entity)
 
 
 def listed_scope(scope: Scope) -> str:
-    """In the index of all that has limits: by entity, then by resource, all before one."""
-    # A tab is below all that a name may have, so that `a` with all its resources is before `a b`.
+    """The sort key in the index of scopes: by entity, then by resource. An empty name is first."""
+    # A tab sorts before every character of a name. So `a` with all its resources is before `a b`.
     names = [name.translate(_ESCAPES) for name in (scope.entity or "", scope.resource or "")]
     return _bounded("\t".join(names))
 
@@ -124,5 +124,5 @@ def _bounded(escaped: str) -> str:
     data = escaped.encode()
     if len(data) <= MAX_BYTES:
         return escaped
-    # No escaped text has two `%` in a row, so a hash never meets a name.
+    # No escaped name has two `%` in a row, so a hashed key never collides with a name.
     return f"{escaped[:64]}%%{sha256(data).hexdigest()}"

@@ -1,6 +1,6 @@
-"""One write at a time for each item: callers who wait go out together, as one write for their sum.
+"""One write at a time for each item. Callers that wait meanwhile share the next write.
 
-There is no timer: a lone caller is written at once.
+There is no timer: if nobody else waits, a caller's write is sent at once.
 """
 
 import asyncio
@@ -25,29 +25,29 @@ from penstock.telemetry.tracing import Caller
 LOG: Final = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 50
-"""Lost races and conflicts in a row: each of them means that a rival got through."""
+"""Lost races and conflicts in a row. Each means that another writer was successful."""
 
 
 @dataclass(slots=True, eq=False)
 class Job(Ask):
-    """An ask, and who waits for it."""
+    """An ask, and the caller that waits for its verdict."""
 
     now_ms: int = 0
     asked_s: float = 0.0
     must_land: bool = False
     caller: Caller | None = None
     writes: int = 0
-    """Made for it so far."""
+    """How many writes were sent for this job so far."""
     answer: asyncio.Future[Verdict] = field(kw_only=True)
 
     @property
     def is_gone(self) -> bool:
-        """A caller that gave up before its turn is not charged, unless the charge is owed."""
+        """The caller gave up. Its takes are not written, unless the job must land."""
         return self.answer.done()
 
 
 class Lane:
-    """Callers that wait for one item, or for items of one family."""
+    """The queue of callers for one item, or for the items of one family."""
 
     def __init__(self, engine: Engine, hints: Hints, timer_s: Callable[[], float]) -> None:
         self._engine = engine
@@ -56,7 +56,7 @@ class Lane:
         self._waiting: list[Job] = []
         self._running: asyncio.Task[None] | None = None
         self.lock = asyncio.Lock()
-        """Held by whoever writes to the item."""
+        """Hold this lock while you write to the item."""
 
     def submit(self, job: Job) -> None:
         self._waiting.append(job)
@@ -64,7 +64,7 @@ class Lane:
             self._running = asyncio.get_running_loop().create_task(self._run())
 
     async def idle(self) -> None:
-        """Wait until nobody waits."""
+        """Wait until the queue is empty and the last write has ended."""
         while self._running is not None:
             await asyncio.wait([self._running])
 
@@ -86,7 +86,7 @@ class Lane:
             unknown = isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN
             lost = set(group.sent) if unknown else set[Ask]()
             self._engine.metrics.unknown_outcomes.add(len(lost))
-            # Nothing is known of these items now.
+            # The items may have changed, so their hints are worthless.
             self._hints.forget(group.keys)
             for job in jobs:
                 if job.answer.done():
@@ -121,7 +121,7 @@ class Lane:
                 group.saw(await self._engine.read(step.keys, waiting))
                 continue
             sent, known = set(group.sent), frozenset(group.hints)
-            # A write that only brings an item to its policy has none of them in it.
+            # A write that only settles an outdated item has no takes in it. It serves all callers.
             served = [job for job in jobs if (job in sent if sent else not job.is_gone)]
             for job in served:
                 job.writes += 1
@@ -141,14 +141,14 @@ class Lane:
                 metrics.contention_retries.add()
                 await asyncio.sleep(next(pause))
             else:
-                # What was not known of an item is no rival's work.
+                # A lost race on an item we had never seen is not contention.
                 metrics.contention_retries.add(not known.isdisjoint(outcome.images))
                 group.lost(outcome.images)
         text = f"too many writers on one item: gave up after {ATTEMPTS} tries"
         raise StoreError(text, kind=Fault.CONFLICT.value)
 
     def _fail(self, job: Job, exc: StoreError) -> None:
-        """Fail a job of which nothing was written; one that must land gets another chance."""
+        """Fail a job that was not written, or retry the job if it must land."""
         is_late = self._timer_s() > job.asked_s + LANDS_WITHIN_S
         if not job.must_land or not exc.transient or is_late:
             self._engine.metrics.not_landed.add(job.must_land)
@@ -158,13 +158,13 @@ class Lane:
         asyncio.get_running_loop().call_later(pause_s, self.submit, job)
 
     def _now_ms(self, jobs: Iterable[Job]) -> int:
-        """The callers' time, plus what has passed since they asked."""
+        """The callers' time, plus the time that has passed since they asked."""
         timer_s = self._timer_s()
         return max(job.now_ms + int((timer_s - job.asked_s) * 1000) for job in jobs)
 
 
 def _hint_outcome(writes: Sequence[Write], hinted: Container[Key], outcome: Outcome) -> str:
-    """Whether what was seen last was still good for the first write."""
+    """Tell whether the hints chose the right first write, for the metric."""
     if not all(write.key in hinted for write in writes):
         return "none"
     return "hit" if isinstance(outcome, Landed) else "stale"
@@ -177,7 +177,7 @@ def _release(jobs: Iterable[Job]) -> None:
 
 
 class Lanes:
-    """The lane of each item. One that nobody uses is gone."""
+    """The lane of each item. A lane that nobody uses is garbage-collected."""
 
     def __init__(self, engine: Engine, hints: Hints, timer_s: Callable[[], float]) -> None:
         self._engine = engine

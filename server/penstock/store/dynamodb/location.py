@@ -18,11 +18,12 @@ FORM: Final = "dynamodb://TABLE?region=REGION"
 Cascade = Literal["transaction", "speculative"]
 
 CALL_S: Final = 1.0
-"""For one call, whatever the caller's own deadline: a condition on an old time is wrong."""
+"""The timeout of one call, whatever the caller's deadline is. After a longer time, the condition of
+a write would be out of date."""
 
 CONNECTIONS: Final = 128
 """A core makes about 1,000 calls a second, and each takes some 5 ms: 5 connections a core would do.
-The rest is for the times when DynamoDB is slow. They are opened as needed."""
+The rest is for times when DynamoDB is slow. Connections are opened as needed."""
 
 _TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
@@ -44,13 +45,14 @@ class Location:
     async def client(self, call_s: float = CALL_S) -> AsyncIterator[Any]:
         """The SDK's client. ConfigError if there is no region."""
         config = Config(
-            # Shorter than the call, so that what was never sent is known as such.
+            # Shorter than the call's timeout: a call that could not connect was not sent, and this
+            # way we know it.
             connect_timeout=call_s / 2,
             read_timeout=call_s,
             max_pool_connections=CONNECTIONS,
-            # An ADD that is sent twice is added twice.
+            # No retries by the SDK: an ADD that is sent twice is added twice.
             retries={"total_max_attempts": 1},
-            # Costs a tenth of a call's time, and tests see to it that what we send is right.
+            # Validation costs a tenth of a call's time. Tests check the parameters instead.
             parameter_validation=False,
         )
         async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What follows from the limits of an item, worked out once for each set of limits."""
+"""What a bucket item needs to know of its limits: tolerance, TTL and fingerprint. Cached."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +10,7 @@ from penstock.core.limits import Limit
 from penstock.core.take import Key, Take
 
 TOLERANCE: Final = 100
-"""A consume-only write may leave unsettled one part in so many of the time that fills the burst."""
+"""A consume-only write may leave credit unsettled for 1/100 of the time that fills the burst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,20 +18,22 @@ class Policy:
     limits: tuple[Limit, ...]
     parent: Key | None
     fingerprint: str
-    """Tells this policy from every other. It is stored with the item: a consume-only write must
-    not slip past a changed burst, and one attribute is a shorter condition than one a limit."""
+    """A hash of the limits, stored in the item. A consume-only write must fail if the burst has
+    changed. One fingerprint is a shorter condition than one condition for each limit."""
     tolerance_ms: int
     expires_after_ms: int | None
-    """From a debt of one burst until every bucket is full, and an hour more; None: for ever.
+    """The TTL: the time that fills every bucket from a debt of one burst, and an hour more. None:
+    no TTL.
 
-    `ttl` is by the clock of whoever writes, and a server whose clock is an hour ahead compares it
-    with its own. Without the hour, that server would take items in use for expired, and make them
-    anew, full. With the hour, an item that has expired by any clock is full by that clock. This
-    holds for an `rf` that is an hour ahead of the writer, too: the hour is then what it waits.
+    `ttl` is set by the clock of the writer. Another server, whose clock may be an hour ahead,
+    compares `ttl` with its own clock. Without the extra hour, that server would take an item in use
+    for expired, and create it anew, full. With the extra hour, an item that has expired by any
+    clock is full by that clock. The same is true if `rf` is an hour ahead of the writer: the bucket
+    then refills one hour later.
     """
 
     def expires_s(self, now_ms: int, full_at_ms: int = 0) -> int | None:
-        """When an item written now may be forgotten."""
+        """The `ttl` of an item that is written now; None: no TTL."""
         if self.expires_after_ms is None or full_at_ms >= NEVER:
             return None
         return -(-max(now_ms + self.expires_after_ms, full_at_ms + CLOCKS_APART_MS) // 1000)
@@ -45,7 +47,7 @@ def policy_of(take: Take) -> Policy:
 def make_policy(
     limits: tuple[Limit, ...], parent: Key | None = None, never_expires: bool = False
 ) -> Policy:
-    # Without the parent: it depends on what a request asks for, and which levels have it.
+    # The parent is left out: it depends on the limits that a request asks for.
     text = repr((sorted([limit[:5] for limit in limits]), never_expires))
     filling = [_fill_ms(limit) for limit in limits]
     refilled = [fill for fill in filling if fill < NEVER]
@@ -64,7 +66,7 @@ def make_policy(
 def _fill_ms(limit: Limit) -> int:
     """How long the limit takes to fill its bucket from zero, or to repay the debt of a limit of 0.
 
-    A consume-only write must not lose that debt to the credit of an `rf` that is long past.
+    A limit of 0 needs a tolerance, too: a consume-only write on an old `rf` would lose its debt.
     """
     refill = limit.refill or repaid_per_period(limit)
     return -(-default_max_debt(limit) * limit.period_ms // refill) if refill else NEVER

@@ -1,6 +1,6 @@
-"""What a transaction of policy does to items, and what must still hold. Never awaits.
+"""The actions of a policy transaction, with their conditions. Never awaits.
 
-The law of this file: nothing is written over what was not seen.
+The law of this file: no action overwrites a change that its writer has not seen.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,14 @@ from penstock.store.dynamodb.keys import PK, Primary, primary_of
 from penstock.store.dynamodb.policy_items import CHILD_COUNT, Record
 
 Action = tuple[str, Mapping[str, Any]]
-"""Its kind, such as Put, and its parameters but for the table."""
+"""The kind, such as Put, and the parameters without the table."""
 
 
 def put(item: Record, seen: Attributes | None, *same: str) -> Action:
-    """Write an item, if these attributes are as seen; or, if none was seen, there is none."""
+    """Write an item, if the attributes `same` are as seen.
+
+    If `seen` is None, write the item only if it does not exist yet.
+    """
     return "Put", {"Item": item, **_while_seen(seen, same)}
 
 
@@ -24,12 +27,12 @@ def delete(seen: Attributes, *same: str) -> Action:
 
 
 def erase(key: Primary) -> Action:
-    """Delete an item, whatever it has become since: it goes with its owner."""
+    """Delete an item without a condition, because its owner is deleted."""
     return "Delete", {"Key": key.attributes}
 
 
 def count_child(seen: Attributes, difference: int, *same: str) -> Action:
-    """Count an entity's children anew; with no difference, see to it that it is as seen."""
+    """Add to an entity's count of children. With a difference of 0, only check the entity."""
     parameters = {"Key": primary_of(seen).attributes, **_while_seen(seen, same)}
     if not difference:
         return "ConditionCheck", parameters

@@ -1,13 +1,14 @@
-"""Parents and children: who may be whose, and what holds it while a change is written.
+"""Parents and children, and the laws that hold between them.
 
-Two laws, kept by the transaction and not by what was read before it:
-- No cycle. A change of parent holds every link from the new parent up to the root, so of two
-  changes that would close a cycle together, the second finds a link changed.
-- No child without its parent. An entity counts its children, in the transaction that adds or
-  removes one, and goes only while it has none. The count costs nothing more, as the parent's item
-  has to be in that transaction anyway; the index of children, which is late, could not tell.
-That no chain is longer than MAX_DEPTH is checked but not held: entities may be added below one
-while it is moved.
+The conditions of the transaction guarantee two laws:
+- No cycle. A change of parent has a condition on every link from the new parent up to the root. If
+  two changes together would make a cycle, the second change finds a changed link, and fails.
+- No child without its parent. The transaction that adds or removes a child also counts it in the
+  parent's item. A parent can be deleted only while its count is 0. The count costs nothing extra,
+  because the parent's item is in that transaction anyway. The index of children could not replace
+  the count, because an index lags behind.
+A third rule is checked, but not guaranteed: no chain is longer than MAX_DEPTH. While an entity is
+moved, somebody may add entities below it.
 """
 
 from penstock.core.entities import MAX_DEPTH, Entity
@@ -20,7 +21,7 @@ from penstock.store.dynamodb.policy_lists import Listing, read_all, read_page
 from penstock.store.policy_laws import check_ancestors, check_childless
 
 LINK = (ENTITY, PARENT)
-"""The attributes that say that an entity is there, and below whom."""
+"""The attributes that show that an entity exists, and which parent it has."""
 
 
 async def read_meta(engine: Engine, name: str) -> Attributes | None:
@@ -31,7 +32,7 @@ async def read_meta(engine: Engine, name: str) -> Attributes | None:
 async def move(
     engine: Engine, entity: Entity, stored: Attributes | None, left: str | None
 ) -> list[Action]:
-    """Put an entity below its parent, and take it from the one it has `left`."""
+    """The actions that move an entity from the parent `left` to its new parent."""
     chain = await _climb(engine, entity)
     below = await _levels_below(engine, stored) if stored is not None else 0
     check_ancestors(entity, [item[ENTITY]["S"] for item in chain], below)
@@ -45,7 +46,7 @@ async def move(
 
 
 async def leave(engine: Engine, parent: str | None) -> list[Action]:
-    """Take an entity from its parent."""
+    """The actions that remove an entity from its parent's count."""
     item = await read_meta(engine, parent) if parent is not None else None
     return [] if item is None else [count_child(item, -1, ENTITY)]
 
@@ -62,7 +63,7 @@ async def refuse_parent(engine: Engine, name: str, item: Attributes) -> None:
 
 
 async def _climb(engine: Engine, entity: Entity) -> list[Attributes]:
-    """The items of all ancestors that are there, the parent first."""
+    """The items of all ancestors that exist, the parent first."""
     chain: list[Attributes] = []
     name = entity.parent
     while name is not None and len(chain) <= MAX_DEPTH:
@@ -75,7 +76,7 @@ async def _climb(engine: Engine, entity: Entity) -> list[Attributes]:
 
 
 async def _levels_below(engine: Engine, item: Attributes) -> int:
-    """How deep the tree below an entity is. Costs a query for each that has children."""
+    """How deep the tree below an entity is. Costs a query for each entity with children."""
     levels, parents = 0, [item]
     while parents := [item for item in parents if count_children(item)]:
         levels += 1

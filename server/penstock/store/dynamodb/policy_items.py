@@ -34,10 +34,10 @@ ENTITY: Final = "entity_id"
 VERSION: Final = "version"
 CONFIG_VERSION: Final = "config_version"
 CHILD_COUNT: Final = "children"
-"""How many entities have this one as their parent. It changes without a new version."""
+"""How many entities have this entity as their parent. The count changes without a new version."""
 
 MAX_DEBT: Final = "md"
-"""Of a limit, in thousandths of a token. There only if it is bounded."""
+"""The `max_debt` of a limit, in thousandths of a token. Absent if the debt has no bound."""
 
 Record = dict[str, Any]
 
@@ -49,8 +49,8 @@ def entity_item(entity: Entity, children: int) -> Record:
         "metadata": {"M": {_escape(name): {"S": value} for name, value in entity.metadata.items()}},
         VERSION: number(entity.version),
         CHILD_COUNT: number(children),
-        # All under one key, which takes 1,000 new entities a second. Without it, listing them
-        # would be a scan of the table with all its buckets.
+        # All entities share this index partition, so at most 1,000 can be created in a second.
+        # Without the index, a list of entities would be a scan of the table with all its buckets.
         **_index("GSI3", ENTITIES, listed(entity.name)),
     }
     if entity.parent is not None:
@@ -110,7 +110,7 @@ def parse_scope(item: Attributes) -> Scope:
 
 
 def audit_item(event: AuditEvent, event_id: str) -> Record:
-    """What changed is one text: nothing is ever asked of its parts."""
+    """The change is stored as one JSON text, because nothing queries its parts."""
     change = {"scope": event.scope, "before": event.before, "after": event.after}
     return audit_key(event.subject, event_id).attributes | {
         "subject": {"S": event.subject},
@@ -145,7 +145,7 @@ def _attribute(limit: str, field: str) -> str:
 
 
 def _escape(name: str) -> str:
-    """A map takes no empty name."""
+    """DynamoDB accepts no empty name in a map, so an empty name becomes `%`."""
     return name.replace("%", "%25") or "%"
 
 

@@ -1,7 +1,7 @@
-"""Lists of items, page by page, and items that go in great numbers.
+"""Lists items page by page, and deletes many items.
 
-Indexes follow the table a moment later: a list may miss what was just written. So nothing is
-decided by one.
+An index lags behind its table, so a list may miss what was just written. So no decision depends on
+a list.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from penstock.store.policy_port import Page
 READ_AT_ONCE: Final = 1_000
 
 DELETED_AT_ONCE: Final = 25
-"""What DynamoDB takes in one batch."""
+"""The most items that DynamoDB deletes in one batch."""
 
 SWEEP_TRIES: Final = 10
-"""For a batch that DynamoDB does in part: 3 s and more."""
+"""For a batch that DynamoDB processes only in part. With the pauses, 3 s and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Listing:
     partition: str
     index: str = ""
     prefix: str = ""
-    """What their sort keys begin with."""
+    """The prefix of the sort keys."""
     newest_first: bool = False
 
     @property
@@ -42,7 +42,7 @@ class Listing:
         return f"{self.index}{PK}", f"{self.index}{SK}"
 
     def parameters(self) -> dict[str, Any]:
-        """Of Query."""
+        """The parameters of Query."""
         condition, names, values = "#n0 = :v0", {"#n0": self.key[0]}, {":v0": self.partition}
         if self.prefix:
             condition += " AND begins_with(#n1, :v1)"
@@ -56,7 +56,7 @@ class Listing:
         }
 
     def token(self, last: Attributes) -> str:
-        """Where a page that ends with this item goes on."""
+        """The token of the page after this item."""
         texts = [last[name]["S"] for name in (PK, SK, self.key[1])]
         return urlsafe_b64encode(json.dumps(texts).encode()).decode()
 
@@ -89,7 +89,10 @@ async def read_page(
 async def read_listed(
     engine: Engine, listing: Listing, after: str | None, count: int
 ) -> Page[Attributes]:
-    """The items that an index has but the keys of: as they are now, without those gone since."""
+    """Read a page of an index that has only keys, and then the items themselves.
+
+    Items that were deleted since are left out.
+    """
     page = await read_page(engine, listing, after, count)
     keys = [primary_of(item) for item in page.items]
     found = await engine.read_items(keys)
@@ -108,7 +111,7 @@ async def read_all(engine: Engine, listing: Listing) -> list[Attributes]:
 
 
 async def sweep(engine: Engine, keys: Sequence[Primary]) -> None:
-    """Delete items, whatever they are and in any order."""
+    """Delete items of any kind, in any order."""
     for first in range(0, len(keys), DELETED_AT_ONCE):
         await _delete(engine, keys[first : first + DELETED_AT_ONCE])
 

@@ -1,8 +1,8 @@
 """The policy port on DynamoDB: one table for buckets and policy.
 
-A change is read, checked, and written with its audit event in one transaction, which holds only
-while what was read is still so. If it is not, all of it begins anew: what is refused, and why, is
-always told from what was read.
+A change reads items, checks them, and writes in one transaction, together with its audit event. The
+condition of the transaction is that the items are still as they were read. If the condition fails,
+the change starts again from the read. So a refusal always comes from what was read.
 """
 
 import asyncio
@@ -68,18 +68,18 @@ from penstock.store.policy_port import AuditEvent, Change, Page
 T = TypeVar("T")
 
 ATTEMPTS: Final = 50
-"""To write a change while others change the same: some 5 s."""
+"""For a change, while others change the same items. With the pauses, some 5 s."""
 
 ERASED_AT_ONCE: Final = 90
-"""Limits that go in the transaction that deletes their entity; it has room for 100 items."""
+"""Limits that are deleted in the transaction of their entity. A transaction has up to 100 items."""
 
 Plan = tuple[T, list[Action]]
-"""What a change comes to, and what it writes."""
+"""The result of a change, and the actions that write it."""
 
 
 class DynamoPolicy:
     def __init__(self, engine: Engine, forget: Callable[[Iterable[Key]], None]) -> None:
-        """`forget` is told of buckets that are deleted."""
+        """`forget` is called with the keys of deleted buckets."""
         self._engine = engine
         self._forget = forget
         self._event_numbers = count()
@@ -118,15 +118,15 @@ class DynamoPolicy:
         left = await self._commit(partial(self._plan_deletion, name, change))
         if left is None:
             return False
-        # Any number of buckets, which no transaction holds. One that a server makes meanwhile,
-        # by what it last heard of the entity, stays until its time is over.
+        # There may be more buckets than a transaction can hold. A server that still has the entity
+        # in its cache may create a bucket meanwhile. That bucket stays until it expires.
         buckets = await read_all(self._engine, Listing(partition(name), prefix=BUCKETS))
         await sweep(self._engine, [*left, *map(primary_of, buckets)])
         self._forget(map(_bucket, buckets))
         return True
 
     async def _plan_deletion(self, name: str, change: Change) -> Plan[list[Primary] | None]:
-        """Comes to the limits that are left, as a transaction does not take any number of them."""
+        """The result is the keys of limits that did not fit into the transaction."""
         item = await family.read_meta(self._engine, name)
         if item is None:
             return None, []
@@ -239,7 +239,7 @@ class DynamoPolicy:
         after: Mapping[str, Any] | None,
     ) -> Action:
         event = AuditEvent(subject, action, change.now_ms, change.by, scope, before, after)
-        # In order of time, and within a millisecond as this process made them.
+        # Events sort by time. Within a millisecond, events of one process sort in their order.
         event_id = f"{change.now_ms:015}-{next(self._event_numbers):08}-{uuid4().hex[:8]}"
         return put(audit_item(event, event_id), None)
 

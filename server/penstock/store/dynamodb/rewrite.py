@@ -1,4 +1,4 @@
-"""Writes that no take asks for: giving back what a sibling refused, and resets."""
+"""Writes that are not takes: resets, and the undo of a take after a sibling was refused."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ LOG: Final = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 50
 UNDO_TRIES: Final = 20
-"""Some seconds, with the pauses between."""
+"""With the pauses in between, these take some seconds."""
 
 
 async def rewrite(
@@ -31,9 +31,9 @@ async def rewrite(
     next_write: Callable[[Image], Write],
     attempts: Iterator[int],
 ) -> Image | None:
-    """Write, and again from each image that shows up instead; None if there is no item.
+    """Write. If the condition fails, write again, made from the image that DynamoDB returned.
 
-    `attempts` counts the writes.
+    Returns None if there is no item. `attempts` counts the writes.
     """
     pause = pauses()
     for _ in range(ATTEMPTS):
@@ -83,7 +83,7 @@ async def undo(engine: Engine, draft: Draft, now_ms: int, attempts: Iterator[int
     first = Consume(Path.COMPENSATE, take.key, policy_of(take), moves, None, now_ms)
 
     def give_back(image: Image) -> Write:
-        """The bucket would flow over, or its policy has changed: count it out."""
+        """The bucket would overflow, or its policy has changed: work out the new balances."""
         policy = image.own_policy
         _, before, _ = settle(image.item, policy.limits, now_ms)
         owed = [-by_name.get(limit.name, 0) for limit in policy.limits]
@@ -100,14 +100,14 @@ async def undo(engine: Engine, draft: Draft, now_ms: int, attempts: Iterator[int
 async def undo_with_retries(
     engine: Engine, draft: Draft, now_ms: int, lock: asyncio.Lock
 ) -> Image | None:
-    """Undo, and try again while DynamoDB does not take it; count it if that is in vain."""
+    """Undo a take, with retries. If all retries fail, count it in a metric, and log it."""
     pause, attempts = pauses(most_s=1.0), count(1)
     for left in reversed(range(UNDO_TRIES)):
         try:
             async with lock:
                 return await undo(engine, draft, now_ms, attempts)
         except StoreError as exc:
-            # What may have happened must not happen twice.
+            # An undo that may have landed must not be retried: it could land twice.
             unknown = isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN
             if unknown or not exc.transient or not left:
                 engine.metrics.not_undone.add()

@@ -1,4 +1,4 @@
-"""One pass over callers, in order of arrival: who is admitted, and what that changes."""
+"""One pass over callers, in order of arrival: which are admitted, and what their takes change."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Verdict(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """Takes that are wanted all or none: of one item, or of one family of items."""
+    """Takes of one item, or of one family of items. All of them are made, or none is."""
 
     takes: tuple[Take, ...]
     is_whole_call: bool = True
@@ -46,10 +46,10 @@ class Round:
         self.drafts: dict[Ask, tuple[Draft, ...]] = {}
         self.admitted: list[Ask] = []
         self.changing: list[Ask] = []
-        """Those of them who have something to write."""
+        """The admitted callers that have something to write."""
         self.changes: dict[Key, Change] = {}
         self.must_be_read: set[Key] = set()
-        """Items that must be seen before anything is written."""
+        """Items that must be read before anything is written, unless there is a hint."""
         items = dict(bases)
         for ask in asks:
             viewed = [view(take, now_ms) for take in ask.takes]
@@ -62,7 +62,7 @@ class Round:
             self.admitted.append(ask)
             if any(draft.left != draft.before for draft in drafts):
                 self.changing.append(ask)
-                # Those not written are drafted for their verdict, and take nothing.
+                # A caller outside `written` gets a draft for its verdict, and takes nothing.
                 if written is None or ask in written:
                     policies = [policy for _, policy in viewed]
                     self._apply(drafts, policies, items)

@@ -1,4 +1,4 @@
-"""How far this server's clock is from DynamoDB's, by the `Date` header of each answer.
+"""Compares this server's clock with DynamoDB's, by the `Date` header of each answer.
 
 Time is an argument: seconds since the epoch, by this server's clock.
 """
@@ -13,23 +13,23 @@ from penstock.telemetry.instruments import Value
 LOG: Final = logging.getLogger(__name__)
 
 WARN_S: Final = 5.0
-"""A clock that is synchronised is off by milliseconds. Some seconds are a clock that is not."""
+"""A synchronised clock is off by milliseconds, and never by seconds."""
 
 WARN_EVERY_S: Final = 600.0
 
 
 def skew_s(date_s: float, sent_s: float, got_s: float) -> float:
-    """How far ahead this clock is, at the least; negative if it is behind.
+    """How far this clock is ahead, at the least; negative if this clock is behind.
 
-    The answer was made between `sent_s` and `got_s` by this clock, and between `date_s` and a
-    second later by DynamoDB's, as `Date` has no fractions. The skew is 0 as long as both can be
-    true of one moment: the time that an answer takes is no skew.
+    By this clock, the answer was made between `sent_s` and `got_s`. By DynamoDB's clock, the answer
+    was made between `date_s` and a second later, because `Date` has no fractions. If these two
+    ranges overlap, the skew is 0: the time that a call takes is not skew.
     """
     return max(sent_s - (date_s + 1), 0.0) + min(got_s - date_s, 0.0)
 
 
 class ClockSkew:
-    """Keeps the gauge, and tells the log of a clock that is wrong."""
+    """Sets the gauge, and logs a warning if this server's clock is wrong."""
 
     def __init__(self, gauge: Value) -> None:
         self._gauge = gauge
@@ -39,10 +39,10 @@ class ClockSkew:
         """None while the clock is right."""
 
     def saw(self, response: Mapping[str, Any], sent_s: float, got_s: float) -> None:
-        """Compare clocks by an answer or an error of DynamoDB's, if it has a date."""
+        """Compare the clocks, if a response of DynamoDB has a date."""
         headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         header = headers.get("date", "")
-        # A clock that was set back meanwhile says nothing.
+        # If this clock was set back during the call, the times can't be compared.
         if not self._parse(header) or got_s < sent_s:
             return
         skew = self._gauge.value = skew_s(self._date_s, sent_s, got_s)
@@ -61,7 +61,7 @@ class ClockSkew:
             )
 
     def _parse(self, header: str) -> bool:
-        """Many answers come in one second, so its date is read once."""
+        """Many answers come in one second with the same date, so each date is parsed once."""
         if header != self._header:
             try:
                 self._date_s = parsedate_to_datetime(header).timestamp()

@@ -39,9 +39,9 @@ class DynamoStore:
         remembers_denials: bool = True,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
-        """`timer_s` tells how much time passes while a call is under way.
+        """`timer_s` measures the time that passes while a call is under way.
 
-        `clock_s` is compared with DynamoDB's clock: seconds since the epoch.
+        `clock_s`, in seconds since the epoch, is compared with DynamoDB's clock.
         """
         self._resources = resources or AsyncExitStack()
         self.metrics = metrics or Metrics()
@@ -69,7 +69,7 @@ class DynamoStore:
         return image is not None
 
     async def check_writable(self) -> None:
-        """Nothing to do: each write costs money, and servers are probed every few seconds."""
+        """Does nothing: each write costs money, and servers are probed every few seconds."""
 
     async def close(self) -> None:
         await self._calls.finish()
@@ -89,7 +89,7 @@ async def open_dynamodb(
         try:
             await check_table(client, location)
         except StoreError as exc:
-            # It may be back any moment, and until then callers get what `on_unavailable` says.
+            # The table may be back at any moment. Until then `on_unavailable` decides for callers.
             LOG.warning("the table can't be checked now: %s", exc)
         return DynamoStore(
             client,

@@ -1,9 +1,10 @@
 """The writes to a composite item, as values: what must hold, and what they change.
 
-The law of this file: no write loses another's. Balances move by ADD, under conditions that keep
-the decision true whatever was written since.
+The law of this file: no write overwrites another. A write changes balances by ADD. Its condition
+fails if other writes have made the decision wrong meanwhile.
 
-Nothing here awaits. `expressions.py` says the same to DynamoDB, and a test holds the two together.
+Nothing here awaits. `expressions.py` translates these writes for DynamoDB. A test checks that both
+files agree.
 """
 
 from enum import Enum
@@ -17,7 +18,7 @@ from penstock.store.dynamodb.policy import Policy
 
 
 class Path(Enum):
-    """Why a write is made. Each is counted apart."""
+    """Why a write is made. Metrics count the writes of each path."""
 
     SPECULATIVE = "speculative"
     CREATE = "create"
@@ -30,7 +31,7 @@ class Path(Enum):
 
 
 class Move(NamedTuple):
-    """What is added to one limit's bucket, if what it holds is within bounds."""
+    """What a write adds to one bucket. The bucket's balance must be between floor and ceiling."""
 
     limit: str
     tokens: int
@@ -43,9 +44,10 @@ class Move(NamedTuple):
 
 
 class Consume(NamedTuple):
-    """Moves balances and leaves `rf` alone: any number of writers can do so at a time.
+    """Changes balances and leaves `rf` as it is. Any number of writers can do this at a time.
 
-    Holds if the item was settled under the same policy, not before `since_ms`, and is not expired.
+    Condition: the item was settled under the same policy, not before `since_ms`, and has not
+    expired.
     """
 
     path: Path
@@ -57,7 +59,8 @@ class Consume(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the item is as `applied` says, if the write lands: others may have consumed."""
+        """Whether the item is as `applied` says, if the write lands. Others may have consumed, so
+        this is not known."""
         return False
 
     @property
@@ -74,14 +77,14 @@ class Consume(NamedTuple):
         )
 
     def undone(self, after: Image) -> Item:
-        """The item just before, from what it is just after."""
+        """The item just before this write, from the item just after."""
         return Item(after.item.refilled_ms, tuple(_moved(after.item, self.moves, back=True)))
 
 
 class Settle(NamedTuple):
-    """Credits every bucket up to now, brings the item to its policy, and moves balances.
+    """Credits every bucket up to now, applies the policy, and changes balances.
 
-    Holds if `rf` and the policy are as seen, so that one writer alone credits a stretch of time.
+    Condition: `rf` and the policy are as seen. So only one writer credits a given stretch of time.
     """
 
     path: Path
@@ -94,7 +97,7 @@ class Settle(NamedTuple):
     now_ms: int
     policy_ms: int = 0
     forgiven: tuple[tuple[str, int], ...] = ()
-    """What is forgiven of limits that the item has, where that changes."""
+    """The new `forgiven` of buckets, by limit. Only where `forgiven` changes."""
 
     @property
     def is_exact(self) -> bool:
@@ -106,11 +109,12 @@ class Settle(NamedTuple):
 
     @property
     def refilled_ms(self) -> int:
-        """A clock that is behind does not move it back: that time would be credited again.
+        """The new `rf`. A clock that is behind does not move `rf` back: the time would be credited
+        twice.
 
-        Only a reset does, and whoever finds it far ahead. Both are safe beside other writers:
-        this write holds only if `rf` is as seen, and any other that credits time holds only if
-        `rf` is as that one has seen it. So each of them goes by the `rf` that it finds stored.
+        Only two writes move `rf` back: a reset, and the repair of an `rf` that is far ahead. Both
+        are safe beside other writers, because every write that credits time has the condition that
+        `rf` is as its writer has seen it.
         """
         if self.path is Path.RESET:
             return self.now_ms
@@ -118,18 +122,18 @@ class Settle(NamedTuple):
 
     @property
     def expires_s(self) -> int | None:
-        # A debt may be deeper than the burst of today, if that was cut.
+        # If the burst was cut, a debt may be deeper than the burst is now.
         return self.policy.expires_s(self.now_ms, self._settled(self.seen.item).full_at_ms())
 
     @property
     def changed(self) -> tuple[Limit, ...]:
-        """Limits that the item has with other parameters."""
+        """Limits whose parameters differ from those in the item."""
         known = {bucket.limit.name: bucket.limit for bucket in self.seen.item.buckets}
         return tuple(limit for limit in self.policy.limits if known.get(limit.name, limit) != limit)
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Limits that the item has and the policy has not."""
+        """Limits that are in the item, but not in the policy."""
         wanted = {limit.name for limit in self.policy.limits}
         names = [bucket.limit.name for bucket in self.seen.item.buckets]
         return tuple(name for name in names if name not in wanted)
@@ -146,9 +150,10 @@ class Settle(NamedTuple):
         limits = tuple(bucket.limit for bucket in seen)
         buckets = _under(limits, _moved(after.item, self.moves, back=True))
         if is_renamed(self.seen.item, self.policy.limits):
-            buckets = list(seen)  # it was as seen, or the write would not hold
+            buckets = list(seen)  # the condition requires the bucket as seen
         forgiven = {bucket.limit.name: bucket.forgiven for bucket in seen}
-        # Of those that were full it is not known how full: any balance that fills up will do.
+        # The old balance of a bucket that was set to full is not known. The seen balance will do:
+        # its credit fills the bucket, too.
         full = {move.limit for move in self.moves if move.new_balance is not None}
         tokens = {bucket.limit.name: bucket.tokens for bucket in seen}
         return Item(
@@ -174,7 +179,7 @@ class Settle(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Puts a new item. Holds if there is none, or one that is expired."""
+    """Puts a new item. Condition: there is no item, or the item has expired."""
 
     path: Path
     key: Key
@@ -184,7 +189,7 @@ class Create(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """There was no item before, so the item is what was put."""
+        """The item is exactly what was put, because there was no item before."""
         return True
 
     @property
@@ -222,7 +227,7 @@ def _moved(item: Item, moves: tuple[Move, ...], *, back: bool = False) -> list[B
 
 
 def _under(limits: tuple[Limit, ...], buckets: list[Bucket]) -> list[Bucket]:
-    """Buckets under other parameters; those without any are left out."""
+    """The buckets with the parameters of these limits. Buckets of other limits are left out."""
     by_name = {limit.name: limit for limit in limits}
     return [
         bucket._replace(limit=by_name[bucket.limit.name])

@@ -1,4 +1,4 @@
-"""The table itself: made, looked at, checked before serving, deleted."""
+"""The table itself: creates, describes, checks and deletes it."""
 
 from penstock.store.dynamodb.table.admin import TableAdmin, check_table
 

@@ -1,4 +1,4 @@
-"""The table's life: create it, look at it, delete it, and check it before serving."""
+"""Creates, describes and deletes the table, and checks it before serving."""
 
 import asyncio
 import logging
@@ -24,10 +24,10 @@ from penstock.store.dynamodb.table.schema import Capacity
 TIMEOUT_S: Final = 600
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 FAILURES: Final = 4
-"""In a row, before a failure that may pass is taken for one that won't."""
+"""Failures in a row, after which a transient failure is no longer retried."""
 
 CALL_S: Final = 30.0
-"""For one call. No condition here depends on the time, so a slow answer is better than a retry."""
+"""The timeout of one call. No condition depends on the time here, so a slow answer will do."""
 
 IN_USE: Final = "ResourceInUseException"
 UPDATES: Final = frozenset({"update_table", "update_time_to_live"})
@@ -35,7 +35,7 @@ UPDATES: Final = frozenset({"update_table", "update_time_to_live"})
 LOG: Final = logging.getLogger(__name__)
 
 Progress = Callable[[str, float], None]
-"""Told what is waited for, and since how many seconds."""
+"""Called with what the command waits for, and for how many seconds it has waited."""
 
 
 async def check_table(client: Any, location: Location) -> None:
@@ -65,9 +65,9 @@ class Created:
     place: str
     is_new: bool
     added: tuple[str, ...]
-    """To a table that was there."""
+    """What was added to a table that existed before."""
     note: str | None
-    """What is other than asked for, and stays so."""
+    """What differs from what was asked for, and is not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class TableAdmin:
         stream: bool = False,
         capacity: tuple[int, int] | None = None,
     ) -> Created:
-        """Make the table, or add what it lacks, and wait until it can be used."""
+        """Create the table, or add what is missing, and wait until the table can be used."""
         asked = None if capacity is None else Capacity(*capacity)
         async with self.location.client(CALL_S) as client:
             job = Creation(
@@ -98,15 +98,15 @@ class TableAdmin:
         return Created(job.place, job.is_new, () if job.is_new else tuple(job.added), note)
 
     async def status(self, progress: Progress) -> TableReport:
-        """How the table is, whether it is ready, and if not, what mends it."""
+        """Describe the table. If it is not ready, the report says what to do."""
         return await self._report(Job, progress)
 
     async def find(self, progress: Progress) -> TableReport:
-        """As `status`, with ConfigError for a table that isn't Penstock's."""
+        """Like `status`, but raise ConfigError if the table isn't Penstock's."""
         return await self._report(Search, progress)
 
     async def delete(self, progress: Progress) -> None:
-        """Delete the table if it is there, and wait until it is gone."""
+        """Delete the table if it exists, and wait until AWS has deleted it."""
         async with self.location.client(CALL_S) as client:
             await self._finish(Deletion(client, self.location), progress)
 
@@ -146,9 +146,9 @@ class TableAdmin:
 
 
 def _may_pass(exc: CallError) -> bool:
-    """Whether the next step, with a new look at the table, may fare better."""
+    """Whether a retry, after reading the table again, may succeed."""
     if exc.code == "ValidationException":
-        # So it is for the second of two who add the same at once.
+        # Two commands may add the same part at once. The second of them gets this error.
         return exc.operation in UPDATES
-    # DescribeTable may show what other calls don't know yet, or any more.
+    # DescribeTable may show a table that other calls don't find yet, or no longer find.
     return exc.transient or exc.code in {IN_USE, "ResourceNotFoundException"}

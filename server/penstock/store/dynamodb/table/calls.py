@@ -1,4 +1,4 @@
-"""Single calls about the table: what AWS answers, read, and what it refuses, translated."""
+"""Single calls about the table. Parses the answers of AWS, and translates its errors."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from penstock.store.dynamodb.table.state import TableState, parse_table
 
 
 class CallError(DynamoError):
-    """A call that failed, with the name of the operation and AWS's code, if it has one."""
+    """A call failed. Has the operation's name, and the error code of AWS if there is one."""
 
     def __init__(self, failure: Failure, operation: str) -> None:
         super().__init__(failure)
@@ -20,7 +20,7 @@ class CallError(DynamoError):
         self.code: str = failure.response.get("Error", {}).get("Code", "")
 
     def for_operator(self, place: str) -> DynamoError | ConfigError:
-        """What does not pass by itself is a matter of configuration: rights, credentials, names."""
+        """A ConfigError if a retry can't help: then rights, credentials or names are wrong."""
         return self if self.transient else ConfigError(f"{place}: {self}")
 
 
@@ -36,7 +36,7 @@ async def call(client: Any, location: Location, operation: str, **arguments: Any
 
 
 def name_place(client: Any, location: Location) -> str:
-    """For the beginning of a message."""
+    """The table's name and region, for the beginning of a message."""
     at = f" at {location.endpoint}" if location.endpoint else ""
     return f"table {location.table} in {client.meta.region_name}{at}"
 
@@ -50,7 +50,7 @@ async def read_table(client: Any, location: Location) -> TableState | None:
             return state
         found = await call(client, location, "get_item", Key=version_key(), ConsistentRead=True)
     except CallError as exc:
-        # DescribeTable lags behind: it may show a table that GetItem does not find any more.
+        # DescribeTable lags behind: it may show a table that GetItem no longer finds.
         if exc.code == "ResourceNotFoundException":
             return None
         raise
@@ -59,10 +59,10 @@ async def read_table(client: Any, location: Location) -> TableState | None:
 
 
 async def read_ttl(client: Any, location: Location) -> str | None:
-    """The attribute that TTL goes by; None if it is off, or on its way there."""
+    """The attribute that has the TTL; None if TTL is off, or is being turned off."""
     answer = await call(client, location, "describe_time_to_live")
     described = answer["TimeToLiveDescription"]
-    # ENABLING takes up to an hour, and nothing has to wait for it.
+    # The status is ENABLING for up to an hour. Nothing has to wait for that.
     is_on = described["TimeToLiveStatus"] in {"ENABLED", "ENABLING"}
     return described.get("AttributeName") if is_on else None
 

@@ -1,7 +1,8 @@
-"""What is done to the table, a step at a time.
+"""Jobs on the table, one step at a time.
 
-A step finds from what AWS shows what is next, and starts it. So a job may be interrupted, repeated,
-or done twice at once. A step tells what there is to wait for, or None when the job is done.
+A step reads the table's state from AWS, and starts the next change. So a job may be interrupted,
+repeated, or run twice at the same time. A step returns what to wait for, or None when the job is
+done.
 """
 
 from dataclasses import replace
@@ -45,7 +46,7 @@ class Job:
         self._client = client
 
     async def step(self) -> str | None:
-        """Here: have a look."""
+        """Read the table's state."""
         self.state = state = await read_table(self._client, self.location)
         if state is not None and state.is_readable:
             self.state = replace(state, ttl=await read_ttl(self._client, self.location))
@@ -56,7 +57,7 @@ class Job:
 
 
 class Creation(Job):
-    """Makes the table, or adds what it lacks, until it can be used."""
+    """Creates the table, or adds what is missing, until the table can be used."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Creation(Job):
         return waiting if find_unfinished(self.state) else None
 
     def _note(self, part: Part) -> None:
-        # Before it is done: the answer may get lost, and then the next step finds nothing to do.
+        # Note the part before adding it. If the answer is lost, the next step finds the part there.
         if str(part) not in self.added:
             self.added.append(str(part))
 
@@ -117,10 +118,13 @@ class Creation(Job):
                 await self._call("update_table", **index_arguments(part, state.capacity))
 
     async def _claim(self) -> None:
-        """Make the table ours, which allows to delete it: so nobody else may have a use for it."""
+        """Put the version item, which marks the table as Penstock's.
+
+        Penstock may delete a table with this mark, so the table must be empty.
+        """
         found = await self._call("scan", Limit=1, ConsistentRead=True)
         ours = version_key()
-        # Another `create` may have put it there since.
+        # Another `create` may have put the version item meanwhile.
         if any({name: item[name] for name in ours} != ours for item in found["Items"]):
             raise ConfigError(
                 f"{self.place}: it has no version item, and it isn't empty, so it may be "
@@ -131,7 +135,7 @@ class Creation(Job):
 
 
 class Search(Job):
-    """Finds the table if it is there, and refuses one that isn't Penstock's."""
+    """Finds the table if it exists. ConfigError if the table isn't Penstock's."""
 
     async def step(self) -> str | None:
         await super().step()
@@ -147,7 +151,7 @@ class Search(Job):
 
 
 class Deletion(Search):
-    """Deletes the table, and waits until it is gone."""
+    """Deletes the table, and waits until AWS has deleted it."""
 
     def __init__(self, client: Any, location: Location) -> None:
         super().__init__(client, location)
@@ -157,7 +161,7 @@ class Deletion(Search):
         waiting = await super().step()
         if waiting or self.state is None:
             return waiting
-        # What is there afterwards, DescribeTable shows late, or somebody made anew.
+        # If a table is there after that, DescribeTable lags behind, or somebody created a new one.
         if not self._is_deleted:
             await self._call("delete_table")
             self._is_deleted = True

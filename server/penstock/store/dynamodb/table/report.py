@@ -1,4 +1,4 @@
-"""What to tell people about the table. No I/O here."""
+"""Describes the table for the operator. No I/O here."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ from penstock.store.dynamodb.table.state import (
 class TableReport:
     place: str
     rows: tuple[tuple[str, str], ...]
-    """Names and values; none if there is no such table."""
+    """Names and values; empty if there is no such table."""
     fault: str | None
-    """What keeps the table from being used, and how to mend it. None: it is ready."""
+    """Why the table can't be used, and what to do. None: the table is ready."""
 
 
 def report_table(place: str, location: Location, state: TableState | None) -> TableReport:
@@ -42,7 +42,7 @@ def describe_capacity(capacity: Capacity | None) -> str:
 def find_fault(
     location: Location, state: TableState | None, *, needs_ttl: bool = True
 ) -> str | None:
-    """What keeps the table from being used, and the command that mends it."""
+    """Why the table can't be used, and the command that repairs it."""
     mend = find_mend(location)
     if state is None:
         return f"there is no such table; {mend}"
@@ -63,7 +63,7 @@ def _rows(state: TableState) -> tuple[tuple[str, str], ...]:
     return (
         ("status", state.status.lower()),
         ("billing", describe_capacity(state.capacity)),
-        # AWS counts them about every six hours.
+        # AWS counts items about every six hours.
         ("last count", f"{_items(state.items)}, {_size(state.size_bytes)}"),
         *((str(index), _index(index, state)) for index in INDEXES),
         ("TTL", ttl),

@@ -1,4 +1,4 @@
-"""What the table is: its key, its indexes, and the requests that make them. No I/O here."""
+"""The table's schema: its key, its indexes, and the requests that create them. No I/O here."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,14 +8,14 @@ from penstock.store.dynamodb.images import EXPIRES, number
 from penstock.store.dynamodb.keys import PK, SK, VERSION_KEY
 
 SCHEMA: Final = 1
-"""Counts up when a Penstock that only knows the number before can't use the table any more."""
+"""Goes up with a change that makes the table unusable for older versions of Penstock."""
 
 KEY: Final = (PK, SK)
 STREAM_VIEW: Final = "NEW_AND_OLD_IMAGES"
 
 
 class Capacity(NamedTuple):
-    """Of a provisioned table and of each of its indexes, in units a second."""
+    """The capacity of a provisioned table and of each of its indexes, in units a second."""
 
     read: int
     write: int
@@ -36,15 +36,15 @@ class Index:
 
 INDEXES: Final = (
     Index("GSI1", "ALL"),  # the children of a parent
-    # The buckets of a resource. With their tokens, each take would be a second write, and all of
-    # a resource's under one key.
+    # The buckets of a resource. If the index had their tokens, each take would cost a second write,
+    # and all takes of a resource would write to one hot key.
     Index("GSI2", "KEYS_ONLY"),
-    Index("GSI3", "KEYS_ONLY"),  # entities that have limits of their own
+    Index("GSI3", "KEYS_ONLY"),  # entities that have their own limits
 )
 
 
 class Extra(Enum):
-    """What a table has beside its key and its indexes."""
+    """The parts of a table other than its key and its indexes."""
 
     VERSION = "the version item"
     TTL = f"TTL on '{EXPIRES}'"
@@ -58,7 +58,7 @@ Part = Index | Extra
 
 
 def create_arguments(capacity: Capacity | None, *, stream: bool) -> dict[str, Any]:
-    """Of CreateTable, but for the name."""
+    """The arguments of CreateTable, without the name."""
     arguments = _key(KEY) | {
         "AttributeDefinitions": _definitions(KEY, *(index.key for index in INDEXES)),
         "GlobalSecondaryIndexes": [_index(index, capacity) for index in INDEXES],
@@ -70,7 +70,7 @@ def create_arguments(capacity: Capacity | None, *, stream: bool) -> dict[str, An
 
 
 def index_arguments(index: Index, capacity: Capacity | None) -> dict[str, Any]:
-    """Of UpdateTable. The capacity is that of the table, which both have or neither."""
+    """The arguments of UpdateTable. `capacity` is the table's: an index has the same billing."""
     return {
         "AttributeDefinitions": _definitions(index.key),
         "GlobalSecondaryIndexUpdates": [{"Create": _index(index, capacity)}],
@@ -78,12 +78,12 @@ def index_arguments(index: Index, capacity: Capacity | None) -> dict[str, Any]:
 
 
 def stream_arguments() -> dict[str, Any]:
-    """Of UpdateTable."""
+    """The arguments of UpdateTable."""
     return {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": STREAM_VIEW}}
 
 
 def ttl_arguments() -> dict[str, Any]:
-    """Of UpdateTimeToLive."""
+    """The arguments of UpdateTimeToLive."""
     return {"TimeToLiveSpecification": {"Enabled": True, "AttributeName": EXPIRES}}
 
 
@@ -92,7 +92,7 @@ def version_key() -> dict[str, Any]:
 
 
 def version_arguments(created_by: str, created_at: str) -> dict[str, Any]:
-    """Of PutItem. Whoever comes first stays."""
+    """The arguments of PutItem. An existing version item is not overwritten."""
     written = {
         "schema": number(SCHEMA),
         "created_by": {"S": created_by},

@@ -1,4 +1,4 @@
-"""The table as AWS describes it, and what it lacks. No I/O here."""
+"""The table as AWS describes it, and what is missing. No I/O here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class TableState:
     indexes: Mapping[str, IndexState]
     stream: str | None
     ttl: str | None = None
-    """The attribute, where TTL is on."""
+    """The attribute that has the TTL; None if TTL is off."""
     version: Mapping[str, str] | None = None
     """The values of the version item."""
 
@@ -71,7 +71,7 @@ def parse_table(table: Mapping[str, Any]) -> TableState:
     return TableState(
         status=table["TableStatus"],
         key=_described_key(table, types),
-        # A table that never was on demand has no BillingModeSummary.
+        # BillingModeSummary would not do: it is missing in a table that was never on demand.
         capacity=capacity if any(capacity) else None,
         items=table.get("ItemCount", 0),
         size_bytes=table.get("TableSizeBytes", 0),
@@ -88,7 +88,7 @@ def parse_table(table: Mapping[str, Any]) -> TableState:
 
 
 def find_missing(state: TableState, *, stream: bool = False) -> list[Part]:
-    """What can be added, in the order to add it: first what says that the table is ours."""
+    """The missing parts, in the order to add them: first the version item; it marks the table."""
     missing: list[Part] = []
     if not state.is_ours:
         missing.append(Extra.VERSION)
@@ -101,12 +101,12 @@ def find_missing(state: TableState, *, stream: bool = False) -> list[Part]:
 
 
 def find_unfinished(state: TableState) -> list[Index]:
-    """Our indexes that are there, and can't be read yet."""
+    """Our indexes that exist, but can't be read yet."""
     return [index for index in INDEXES if _status(state, index) == COMING]
 
 
 def find_obstacle(state: TableState) -> str | None:
-    """Why this can't be Penstock's table, whatever is added."""
+    """Why Penstock can't use this table, whatever is added to it."""
     if not state.has_our_key:
         return f"its key is {state.key}, not {_key_text(KEY)}: name another table"
     if not state.is_readable and state.status not in DOING:
@@ -118,7 +118,7 @@ def find_obstacle(state: TableState) -> str | None:
 
 
 def find_wrong(state: TableState, *, stream: bool = False) -> list[str]:
-    """What is other than it must be, and has to go before it can be added anew."""
+    """The parts that are wrong. The operator must remove them before they can be added again."""
     wrong = [text for index in INDEXES for text in _wrong_with(index, state)]
     if state.ttl not in {None, EXPIRES}:
         wrong.append(f"TTL is on '{state.ttl}', not on '{EXPIRES}': turn it off")
@@ -128,7 +128,7 @@ def find_wrong(state: TableState, *, stream: bool = False) -> list[str]:
 
 
 def waits_for(table: str, state: TableState) -> str | None:
-    """The change under way that the next one has to wait for."""
+    """The change under way that the next change has to wait for."""
     if state.status == COMING:
         return f"creating table {table}"
     if state.status == GOING:
