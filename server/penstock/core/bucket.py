@@ -1,23 +1,24 @@
 """Bucket arithmetic, in integers: millitokens, and milliseconds since the epoch.
 
 The law of this file: credit is a difference of two floors of absolute time, so it telescopes.
-However often a bucket is settled, and whatever other limits share its timestamp, it gains exactly
-what its rate gives over the whole time.
+A bucket gains exactly what its rate gives over the whole time. It does not matter how often the
+bucket is settled, or which other limits share its timestamp.
 
 What was used stays used when a limit changes: the balance moves by the change of the burst. A cut
-takes no balance below zero. What the cut would have taken below zero is `forgiven`, and is kept
-with the bucket, because a raise gives back so much less. Otherwise two policies that alternate
-could make tokens: 10, all used; cut to 3, nothing is left; raised to 10, 7 would be there; and so
-on for ever. Two servers may have different files, and requests may bring different rates along.
+of the burst takes no balance below zero. The part that would have gone below zero is `forgiven`.
+The bucket keeps `forgiven`, and the next raise gives back so much less. Without this, two policies
+that alternate could make tokens. Say that all 10 of a burst of 10 are used. A cut to 3 leaves 0, a
+raise to 10 would give 7, and so on for ever. Policies do alternate: two servers may have different
+files, and requests may bring different rates.
 
-Why that can't happen: let `used = burst + forgiven - tokens`. A change of the burst leaves `used`
-as it is, whichever way it goes. A take adds its amount. Credit lowers `used`, and never below zero:
-once the bucket is full, the credit that has no room lowers `forgiven`. A take needs enough tokens,
-so `used` stays at most `burst + forgiven`, and that sum never exceeds the largest burst there was.
-So however often limits change, no more is admitted than that largest burst, and the credit.
+Why this makes no tokens: let `used = burst + forgiven - tokens`. A change of the burst does not
+change `used`. A take adds its amount. Credit lowers `used`, but never below zero: once the bucket
+is full, the credit that does not fit lowers `forgiven`. A take needs enough tokens, so `used` is at
+most `burst + forgiven`. This sum never exceeds the largest burst there was. So however often limits
+change, the bucket admits no more than the largest burst, and the credit.
 
-Buckets and items are made anew for every take, so they are named tuples: half the time of a frozen
-dataclass.
+Every take makes new buckets and items, so they are named tuples: these take half the time of a
+frozen dataclass.
 """
 
 from typing import Final, NamedTuple
@@ -25,19 +26,19 @@ from typing import Final, NamedTuple
 from penstock.core.limits import MILLI, Limit
 
 NEVER: Final = 2**63 - 1
-"""A moment that does not come. It fits the signed 64 bits that stores keep."""
+"""A time that never comes. It is the largest signed 64-bit number, so stores can keep it."""
 
 IDLE_MS: Final = 60_000
-"""How long a store of one machine keeps a full item. One clock serves all of its processes, so the
-minute is no matter of clocks: it spares the store from making an item anew for every request."""
+"""How long memory and SQLite keep a full item. All their processes have the same clock, so the
+minute is not for clocks. It saves the store from creating an item anew for every request."""
 
 CLOCKS_APART_MS: Final = 3_600_000
-"""The clocks of servers that share a store may differ by an hour, and do no harm. So a store with
-several clocks keeps a full item for an hour, and an `rf` further ahead than an hour is a fault."""
+"""The clocks of servers that share a store may differ by up to an hour without harm. So DynamoDB
+keeps a full item for an hour, and an `rf` that is more than an hour ahead is a fault of a clock."""
 
 
 def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
-    """What the limit refills between two moments; nothing if the clock went backwards."""
+    """What the limit refills between two times; 0 if the clock went backwards."""
     if now_ms <= refilled_ms:
         return 0
     refill, period_ms = limit.refill or repaid_per_period(limit), limit.period_ms
@@ -45,16 +46,17 @@ def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
 
 
 def repaid_per_period(limit: Limit) -> int:
-    """What is repaid each period of the debt of a limit that refills nothing.
+    """How much debt each period repays, for a limit that refills nothing.
 
-    A limit of 0 has no burst to refill. A charge puts it one token in debt, and one period repays
-    that: so long it refuses checks. A burst that never refills never repays anything, either.
+    A limit of 0 has no burst to refill. A charge puts its bucket one token in debt, and one period
+    repays this token. So the limit refuses checks for one period. A limit with a burst and without
+    a refill repays nothing.
     """
     return 0 if limit.burst else MILLI
 
 
 def default_max_debt(limit: Limit) -> int:
-    """How deep charges go if nothing else is said: one burst, or the one token of a limit of 0."""
+    """How deep charges go without `max_debt`: one burst, or one token for a limit of 0."""
     return limit.burst or MILLI
 
 
@@ -63,7 +65,7 @@ def wait_ms(
 ) -> int | None:
     """How long until `amount` fits a bucket that holds `balance` now; None if it never does.
 
-    `refilled_ms` is the bucket's `rf`. If `rf` is ahead of now, the bucket gains nothing before.
+    `refilled_ms` is the bucket's `rf`. If `rf` is ahead of now, the bucket only gains from `rf` on.
     """
     missing = amount - balance
     if missing <= 0:
@@ -78,37 +80,39 @@ def wait_ms(
 
 
 def is_far_ahead(refilled_ms: int, now_ms: int) -> bool:
-    """Tell whether an `rf` is a fault of some clock: no server in order can have written it."""
+    """Whether an `rf` comes from a wrong clock: no server with a good clock can have written it."""
     return refilled_ms > now_ms + CLOCKS_APART_MS
 
 
 def settled_ms(refilled_ms: int, now_ms: int) -> int:
-    """Give the `rf` that a settled write at `now_ms` leaves behind.
+    """The `rf` after a settled write at `now_ms`.
 
-    An `rf` that is ahead stays, or the time up to it would be credited twice: by the clock that
-    was ahead, and again as it passes here. An `rf` that is far ahead comes back to now, or the
-    bucket would stand still for as long as that clock was wrong, which may be years.
+    An `rf` that is ahead stays. Otherwise the time up to `rf` would be credited twice: by the clock
+    that was ahead, and again when the time passes here. An `rf` that is far ahead is set back to
+    now. Otherwise the bucket would gain nothing until that time, which may be years away.
 
-    Coming back is "without credit": the balance stays as it is. Nothing is added, because no time
-    has passed here. Nothing is taken away, because what the wrong clock credited was cut off at
-    the burst and can't be told from what was there before. The price: time that the wrong clock
-    credited is credited again, so one return lets at most one burst through twice.
+    Setting `rf` back does not change the balance. Nothing is added, because no time has passed
+    here. Nothing is taken away: the wrong clock's credit was cut off at the burst, so nobody can
+    tell it from the tokens that were there before. The price: the time that the wrong clock
+    credited is credited again. So each time that `rf` is set back, at most one burst passes twice.
 
-    Could two servers repeat that for ever, one who credits the hours and one who brings `rf` back?
-    Only if both are alive and more than an hour apart. Servers within an hour of each other never
-    find a rival's `rf` far ahead, so law 1 holds for them. Memory and SQLite have one clock. And
-    AWS refuses the signature of a clock that is some minutes off (SigV4: 5 to 15), so on DynamoDB
-    no living server writes such an `rf`: it is left over from a clock that somebody has mended.
+    Could two servers repeat this for ever, one crediting the hours and the other setting `rf` back?
+    Only if both run and their clocks are more than an hour apart. Servers within an hour of each
+    other never find an `rf` that is far ahead, so law 1 holds for them. Memory and SQLite have one
+    clock. On DynamoDB, AWS refuses the signature of a clock that is 5 to 15 minutes off (SigV4). So
+    no running server writes such an `rf`. It was written before somebody corrected a clock.
     """
     return now_ms if refilled_ms <= now_ms or is_far_ahead(refilled_ms, now_ms) else refilled_ms
 
 
 class Bucket(NamedTuple):
-    """The state of one limit: its balance when last settled (negative is debt), and all it gave."""
+    """The state of one limit for one entity and resource."""
 
     limit: Limit
     tokens: int
+    """The balance when the bucket was last settled. A negative balance is debt."""
     consumed: int
+    """All that was ever consumed."""
     forgiven: int = 0
     """What cuts of the burst would have taken below zero."""
 
@@ -124,22 +128,22 @@ class Item(NamedTuple):
     refilled_ms: int
     buckets: tuple[Bucket, ...]
     policy_ms: int = 0
-    """When the limits were read that it was last settled under."""
+    """When somebody read the limits that the item was last settled under."""
 
     def stale_at_ms(self) -> int:
-        """When the item may be forgotten: full again, and idle."""
+        """When a store may drop the item: it is full again, and idle."""
         return min(self.full_at_ms() + IDLE_MS, NEVER)
 
     def is_stale(self, now_ms: int) -> bool:
-        """Most items are not, and that is seen without arithmetic."""
+        """Whether a store may drop the item. The cheap comparison comes first."""
         return now_ms >= self.refilled_ms + IDLE_MS and now_ms >= self.stale_at_ms()
 
     def full_at_ms(self) -> int:
-        """When every bucket is full again: a new item would say the same from then on."""
+        """When every bucket is full again. From then on, a new item would be the same."""
         latest = self.refilled_ms
         for bucket in self.buckets:
             limit = bucket.limit
-            # What was forgiven is to be refilled, too, before a new item would say the same.
+            # A new item has nothing forgiven, so the refill must pay for `forgiven`, too.
             held = bucket.tokens - bucket.forgiven
             wait = wait_ms(limit, held, limit.burst, self.refilled_ms)
             if wait is None:
@@ -148,11 +152,11 @@ class Item(NamedTuple):
         return latest
 
     def reset(self, limits: tuple[Limit, ...], now_ms: int) -> "Item":
-        """Fill every bucket under these limits, or under its own. What was consumed stays.
+        """Fill every bucket, under these limits or the item's own. `consumed` stays.
 
-        `rf` is now even if it was ahead: otherwise what is used of the burst would not come back
-        until then. A full bucket has no credit to gain, so whoever credits that time again can
-        only give back what is used from here on, once for each reset that somebody asks for.
+        `rf` becomes now, even if it was ahead. Otherwise the bucket would not refill until the old
+        `rf`. The time up to the old `rf` may then be credited twice. But a full bucket gains no
+        credit, so this can give back only what is used after the reset, once for each reset.
         """
         policy_ms = now_ms if limits else self.policy_ms
         limits = limits or tuple([bucket.limit for bucket in self.buckets])
@@ -164,10 +168,10 @@ class Item(NamedTuple):
 def settle(
     item: Item | None, limits: tuple[Limit, ...], now_ms: int
 ) -> tuple[int, list[int], list[int]]:
-    """Bring an item to `now` and to the policy in force: its `rf`, balances and amounts consumed.
+    """Settle an item up to now, under these limits. Returns `rf`, the balances, and `consumed`.
 
-    Credit up to now is the old policy's. Then the balance moves by the change of the burst. A limit
-    that is new starts full, one that is gone is dropped.
+    The credit up to now goes by the old limits. Then the balance moves by the change of the burst.
+    A new limit starts full. A removed limit is dropped.
     """
     if item is None:
         return now_ms, [limit.burst for limit in limits], [0] * len(limits)
@@ -189,14 +193,14 @@ def settle(
 
 
 def settle_forgiven(item: Item | None, limits: tuple[Limit, ...], now_ms: int) -> list[int]:
-    """What is forgiven of each limit, once an item is brought to `now` and to these limits."""
+    """The `forgiven` of each limit, after an item is settled up to now, under these limits."""
     if item is None:
         return [0] * len(limits)
     old = old_buckets(item, limits)
     forgiven = []
     for limit in limits:
         bucket, kept = old.get(limit.name), 0
-        # Of most buckets nothing is forgiven, and their burst is the same. That needs no sums.
+        # Most buckets have nothing forgiven, and the same burst. They need no arithmetic.
         if bucket is not None and (bucket.forgiven or bucket.limit.burst > limit.burst):
             _, kept = _change_burst(bucket, limit, item.refilled_ms, now_ms)
         forgiven.append(kept)
@@ -204,9 +208,9 @@ def settle_forgiven(item: Item | None, limits: tuple[Limit, ...], now_ms: int) -
 
 
 def old_buckets(item: Item, limits: tuple[Limit, ...]) -> dict[str, Bucket]:
-    """Find the buckets that the limits go on with, by the limits' names.
+    """The item's bucket for each of these limits, by the limit's name.
 
-    A lone limit that only got another name goes on with its bucket.
+    If an item's only limit was renamed, the limit keeps its bucket.
     """
     if is_renamed(item, limits):
         return {limits[0].name: item.buckets[0]}
@@ -214,7 +218,7 @@ def old_buckets(item: Item, limits: tuple[Limit, ...]) -> dict[str, Bucket]:
 
 
 def is_renamed(item: Item, limits: tuple[Limit, ...]) -> bool:
-    """Tell whether all that changed of an item's lone limit is the name."""
+    """Whether the item has one limit, and only the name of this limit changed."""
     if len(item.buckets) != 1 or len(limits) != 1:
         return False
     old, new = item.buckets[0].limit, limits[0]
@@ -222,7 +226,7 @@ def is_renamed(item: Item, limits: tuple[Limit, ...]) -> bool:
 
 
 def _change_burst(bucket: Bucket, limit: Limit, refilled_ms: int, now_ms: int) -> tuple[int, int]:
-    """The balance under another burst, and what is forgiven then. The top of the file has more."""
+    """The balance and `forgiven` under another burst. See the top of this file."""
     refilled = bucket.tokens + credit(bucket.limit, refilled_ms, now_ms)
     burst = bucket.limit.burst
     balance, forgiven = min(refilled, burst), bucket.forgiven

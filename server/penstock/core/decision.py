@@ -1,6 +1,6 @@
-"""What is answered: OK or over the limit, with a status for each descriptor.
+"""The answer to a request: OK or over the limit, with a status for each descriptor.
 
-These are tuples, because what is sent for a decision is cached by it.
+These are tuples, because they are the keys of the cache of encoded answers.
 """
 
 from typing import Final, NamedTuple
@@ -9,19 +9,20 @@ from penstock.core.limits import UINT32_MAX, Limit
 
 
 class Status(NamedTuple):
-    """One descriptor's part of the answer. `limit` is None where none applies."""
+    """One descriptor's part of the answer. `limit` is None if no limit applies."""
 
     over: bool = False
     limit: Limit | None = None
     remaining: int = 0
     reset_s: int = 0
-    """Until this cost passes, or until full. Rounded up: Envoy cuts off fractions."""
+    """Refused: until this cost passes. OK: until the bucket is full. Rounded up, because Envoy cuts
+    off fractions."""
     shadowed: bool = False
-    """It did not fit, and passes because its rule is in shadow mode."""
+    """The amount did not fit, and passes because the rule is in shadow mode."""
 
 
 UNMATCHED: Final = Status()
-"""No limit applies, or another one replaces it."""
+"""No limit applies, or another rule replaces the limit."""
 
 UNLIMITED: Final = Status(remaining=UINT32_MAX)
 
@@ -30,4 +31,4 @@ class Decision(NamedTuple):
     over: bool
     statuses: tuple[Status, ...]
     shadowed: bool = False
-    """It would be over, and is not because all of the server is in shadow mode."""
+    """The request is over its limit, and passes because the whole server is in shadow mode."""

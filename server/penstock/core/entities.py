@@ -1,6 +1,6 @@
 """Entities, and the limits stored for them at four levels.
 
-The law of this file: of four levels, the first that has limits decides, and it decides alone.
+The law of this file: the first of the four levels that has limits decides alone.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from penstock.core.limits import Limit
 from penstock.core.take import Key
 
 DEFAULT: Final = "_default_"
-"""Stands for a resource, in limits that an entity has for all resources without their own."""
+"""In place of a resource's name: an entity's limits for every resource without its own limits."""
 
 MAX_NAME: Final = 256
 MAX_DEPTH: Final = 16
-"""Levels of a cascade. Each is an item of the same transaction."""
+"""Levels of a cascade. Each level is an item of the same transaction."""
 
 
 class Scope(NamedTuple):
-    """What stored limits are for: an entity or all of them, a resource or all of them."""
+    """What stored limits apply to: one entity or all entities, one resource or all resources."""
 
     entity: str | None = None
     resource: str | None = None
@@ -40,10 +40,10 @@ class StoredLimits(NamedTuple):
 
     limits: tuple[Limit, ...]
     version: int
-    """Counts up with each change of them."""
+    """Goes up with each change of these limits."""
     on_unavailable: str = ""
-    """What to answer while the store fails. At the system's level only; empty: as the server is
-    set up."""
+    """What to answer while the store fails. Only at the system's level. Empty: the server's own
+    setting decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Entity:
     name: str
     parent: str | None = None
     cascade: bool = False
-    """A take on it is also one on its parent."""
+    """A take on this entity is also a take on its parent."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     version: int = 0
-    """Counts up with each change; 0 while it is not stored."""
+    """Goes up with each change; 0: the entity is not stored yet."""
 
 
 class Lookup(NamedTuple):
@@ -65,12 +65,12 @@ class Lookup(NamedTuple):
 
 
 def scopes_of(entity: str, resource: str) -> tuple[Scope, Scope, Scope, Scope]:
-    """Where limits are looked for, the most special first."""
+    """The scopes to search for limits, the most specific first."""
     return Scope(entity, resource), Scope(entity), Scope(None, resource), SYSTEM
 
 
 class Resolved(NamedTuple):
-    """The limits in force, and where they come from; without any, nothing is limited."""
+    """The limits in force, and their scope. Without limits, every request passes."""
 
     limits: tuple[Limit, ...] = ()
     scope: Scope | None = None
@@ -91,22 +91,22 @@ class Level(NamedTuple):
     limits: tuple[Limit, ...]
     read_ms: int = 0
     is_own: bool = False
-    """The limits are the entity's own, not those of all entities."""
+    """The limits are stored for this entity, not for all entities."""
     max_debt: Mapping[str, int] = MappingProxyType({})
-    """By the limit's name, in millitokens, where it is bounded."""
+    """By the limit's name, in millitokens. A limit that is missing here has no bound."""
 
     def shown(self, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
-        """Limits under names that tell the level, for answers."""
+        """Limits with names that show entity and resource, for answers."""
         entity, resource = self.key
         return tuple(limit._replace(name=f"{entity}/{resource}/{limit.name}") for limit in limits)
 
 
 Chain = tuple[Level, ...]
-"""An entity and those above it that it cascades to, as far as they have limits; the child first."""
+"""An entity and the parents it cascades to, the child first. Levels without limits are left out."""
 
 
 def name_problem(kind: str, name: str) -> str | None:
-    """What is wrong with a name, if anything is."""
+    """What is wrong with a name; None if the name is good."""
     if not name:
         return f"the {kind} has no name"
     if len(name) > MAX_NAME:

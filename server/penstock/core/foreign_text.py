@@ -1,7 +1,7 @@
-"""How a text that somebody else chose is shown: in logs, errors, metrics, traces, on terminals.
+"""Makes text from outside safe to show: in logs, errors, metrics, traces, and on terminals.
 
-The law of this file: what a terminal would act on is escaped, and what is long is cut. Letters of
-every script stay as they are, with the joiners and marks that these need.
+The law of this file: characters that a terminal would act on are escaped, and long text is cut.
+Letters of every script stay as they are, with the joiners and marks that they need.
 """
 
 import re
@@ -13,39 +13,39 @@ TERMINAL_UNSAFE: Final = (
     "\u202a-\u202e\u2066-\u2069"  # turn the direction of all that follows, beyond the text's end
     "\ud800-\udfff"  # halves of surrogate pairs, which have no UTF-8
 )
-"""Characters, for a class of a regular expression."""
+"""Characters that a terminal would act on, as the inside of a `[…]` of a regular expression."""
 
 MAX_SHOWN: Final = 300
-"""Characters. A name of a stored entity, which has 256 at most, is shown whole."""
+"""Characters. The name of a stored entity has at most 256, so it is never cut."""
 
 MAX_LINE: Final = 2_000
 MAX_LINES: Final = 2_000
-"""Of texts of our own with several lines, such as tracebacks, and errors of rules files."""
+"""Bounds for our own texts of several lines, such as tracebacks, and errors in rules files."""
 
 _TERMINAL_UNSAFE: Final = re.compile(f"[{TERMINAL_UNSAFE}]")
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text can be shown as it is."""
+    """Whether a text is safe to show as it is."""
     return text.isprintable() or _TERMINAL_UNSAFE.search(text) is None
 
 
 def escape(text: str) -> str:
-    r"""Write what a terminal would act on as Python does: an escape is `\x1b`."""
+    r"""Escape the characters that a terminal would act on, as Python does: ESC becomes `\x1b`."""
     if text.isprintable():
         return text
     return _TERMINAL_UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def escape_json(text: str) -> str:
-    """The same for a document in JSON, whose line ends stay, and which stays what it was."""
+    """Escape a JSON document. Line ends stay, and the document keeps its meaning."""
     return _TERMINAL_UNSAFE.sub(
         lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text
     )
 
 
 def cut(text: str, most: int) -> str:
-    """So many characters of a text, and then how many there were."""
+    """The first `most` characters of a text. If it is longer, its length follows."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
@@ -55,9 +55,9 @@ def show(text: str, most: int = MAX_SHOWN) -> str:
 
 
 def show_lines(text: str) -> str:
-    """The same for each line of a text. All but the first are indented.
+    """Show a text of several lines. All lines but the first are indented.
 
-    So no line of a text is taken for the beginning of another text.
+    So nobody takes a line of this text for the beginning of another message.
     """
     lines = text.split("\n", MAX_LINES)
     more = ["… (there is more)"] if len(lines) > MAX_LINES else []

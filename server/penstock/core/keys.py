@@ -1,6 +1,7 @@
-"""Where a rule's buckets live: a key made from the domain and the descriptor's entries.
+"""The keys of rules' buckets, made from the domain and the descriptor's entries.
 
-Clients choose the values, so a key is escaped (one key, one list of entries) and of bounded size.
+Clients choose the values. So keys are escaped, so that different entries never share a key, and
+have a bounded size.
 """
 
 import re
@@ -12,24 +13,25 @@ from penstock.core.request import Entries
 from penstock.core.take import Key
 
 MAX_ENTITY: Final = 512
-"""Characters. DynamoDB takes 2,048 bytes in a key, and a character may be four."""
+"""Characters. A partition key has at most 2,048 bytes in DynamoDB, and a character up to four."""
 
-# Also what a terminal acts on: not every store keeps a NUL, and an operator can name each key.
+# Control characters are escaped, too: not every store can keep a NUL, and an operator must be able
+# to type every key.
 _UNSAFE: Final = re.compile(f"[{TERMINAL_UNSAFE}%,=]")
 
 
 def rule_key(domain: str, entries: Entries, prefix: str = "") -> Key:
-    """A rule's item. The `$` keeps it apart from stored resources, which can't begin with one."""
+    """The key of a rule's item. No stored resource begins with `$`, so keys can't collide."""
     return Key(_entity(entries), "$domain:" + _prefixed(prefix, domain))
 
 
 def override_key(domain: str, entries: Entries, prefix: str = "") -> Key:
-    """An override's item, apart from the rule's: their limits have nothing in common."""
+    """The key of an override's item. It differs from the rule's key: their limits differ."""
     return Key(_entity(entries), "$override:" + _prefixed(prefix, domain))
 
 
 def _prefixed(prefix: str, domain: str) -> str:
-    """The comma is escaped in both, so no prefix and domain are taken for another domain."""
+    """The comma is escaped in both parts, so a prefix and a domain never equal another domain."""
     return f"{_escape(prefix)},{_escape(domain)}" if prefix else _escape(domain)
 
 

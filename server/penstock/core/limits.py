@@ -1,17 +1,17 @@
-"""A limit: the policy that a bucket keeps."""
+"""A limit: the policy of one bucket."""
 
 from enum import Enum
 from typing import Final, NamedTuple
 
 MILLI: Final = 1000
-"""Tokens are counted in thousandths, so that a slow refill needs no fractions."""
+"""Millitokens in a token. Amounts are in millitokens, so that a slow refill needs no fractions."""
 
 UINT32_MAX: Final = 2**32 - 1
-"""The wire carries limits and what remains as uint32."""
+"""On the wire, a limit and the remaining tokens are a uint32."""
 
 NO_BOUND: Final = 10**30
-"""Of a debt, in millitokens. Nobody gets so deep: it is 10**7 reports of the largest number on the
-wire. And DynamoDB, which keeps 38 digits of a number, keeps the debt and what was consumed."""
+"""A debt without a bound, in millitokens. Nobody reaches it: it takes more than 10**7 reports of
+the largest number on the wire. DynamoDB keeps 38 digits, so it keeps such a debt exactly."""
 
 
 class Unit(Enum):
@@ -33,7 +33,7 @@ _UNIT_OF_PERIOD: Final = {unit.value: unit for unit in Unit if unit is not Unit.
 class Limit(NamedTuple):
     """Refills `refill` each `period_ms`, holds at most `burst`. Amounts are millitokens.
 
-    A tuple, because answers are cached by the limits they report.
+    A tuple, because limits are part of the keys of the cache of answers.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Limit(NamedTuple):
     refill: int
     period_ms: int
     max_debt: int | None = None
-    """How deep charges go, of a stored limit; None: without bound. Buckets do not keep `max_debt`:
-    it comes with each draw. So it is None in the limits of takes and buckets."""
+    """How deep charges go on a stored limit; None: without a bound. Each draw brings its own
+    `max_debt`, so in the limits of takes and buckets it is None."""
 
     @classmethod
     def per(
         cls, tokens: int, period_ms: int, *, name: str = "", burst: int | None = None
     ) -> "Limit":
-        """Build a limit from whole tokens, as people write it."""
+        """Build a limit from whole tokens."""
         return cls(
             name=name,
             capacity=tokens * MILLI,
@@ -60,7 +60,7 @@ class Limit(NamedTuple):
 
     @property
     def without_max_debt(self) -> "Limit":
-        """The limit as takes and buckets have it."""
+        """The limit for takes and buckets, which do not keep `max_debt`."""
         return self if self.max_debt is None else self._replace(max_debt=None)
 
     @property
@@ -69,5 +69,5 @@ class Limit(NamedTuple):
 
     @property
     def unit(self) -> Unit:
-        """The unit that is as long as the period, UNKNOWN if none is."""
+        """The unit that is as long as the period; UNKNOWN if there is no such unit."""
         return _UNIT_OF_PERIOD.get(self.period_ms, Unit.UNKNOWN)

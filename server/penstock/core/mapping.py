@@ -1,7 +1,7 @@
-"""From a descriptor to a stored entity: by its keys, and templates over its values.
+"""Maps a descriptor to a stored entity, by the descriptor's keys and templates for its values.
 
-Clients choose the values, so what comes out of a template is made a name that no other kind of item
-has, and that is not too long.
+Clients choose the values, so a filled template is escaped and cut: the name can't collide with the
+name of another kind of item, and has a bounded length.
 """
 
 import re
@@ -29,7 +29,7 @@ class Target(NamedTuple):
     consume: tuple[tuple[str, int], ...] | None = None
     """How much from which limit; None: the descriptor's amount from every limit."""
     meter: tuple[str, ...] = ()
-    """What tells the mapping from others of its domain: what is metered, is metered as a whole."""
+    """The mapping's meter: all amounts of a mapping are metered, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Mappings:
         mapping = self.by_keys.get(tuple([key for key, _ in entries]))
         if mapping is None:
             return None
-        # Of a key that stands there twice, the last value counts.
+        # If a key occurs twice, the last value counts.
         values = {**dict(entries), "domain": self.domain}
         entity, resource = mapping.entity.fill(values), mapping.resource.fill(values)
         return Target(entity, resource, mapping.consume, mapping.keys)

@@ -1,8 +1,9 @@
-"""What is metered: rules and mappings whose amounts may be reports of what was already used.
+"""Metering: on metered rules and mappings, an amount may report what was already used.
 
-Envoy checks with an amount of 0 when a request comes, and reports the real amount when the stream
-ends. Other clients send the amount of a request as its cost, when it comes. Both send the amount in
-the descriptor. So only the check tells them apart: whoever reports has checked before.
+A client that meters, such as Envoy, checks with an amount of 0 when a request comes, and reports
+the real amount when the stream ends. Other clients send the cost of a request when the request
+comes. Both send the amount in the descriptor. Only the check shows the difference: a client that
+reports has checked before.
 """
 
 from collections.abc import Callable
@@ -12,15 +13,15 @@ from penstock.core.request import Entries
 from penstock.core.take import Mode
 
 Meter: TypeAlias = tuple[str, ...]
-"""Names what is metered as a whole: a rule, a mapping of entities, or a kind of override."""
+"""The name of something that is metered: a rule, a mapping of entities, or a kind of override."""
 
 OwnAmounts: TypeAlias = Callable[[Meter], Mode]
-"""How an amount that the descriptor itself brings is taken from a meter: CHARGE where it is a
-report, TAKE where it is a cost, TAKE_OR_CHARGE while that is not known."""
+"""Tells what a descriptor's own amount is on a meter: a report (CHARGE), a cost (TAKE), or not
+known yet (TAKE_OR_CHARGE)."""
 
 
 def cost(_: Meter) -> Mode:
-    """Take every amount for a cost."""
+    """Treat every amount as a cost."""
     return Mode.TAKE
 
 
@@ -33,5 +34,5 @@ def mapping_meter(domain: str, keys: tuple[str, ...]) -> Meter:
 
 
 def override_meter(domain: str, entries: Entries) -> Meter:
-    """Overrides with the same keys come from one place of Envoy's configuration."""
+    """Overrides with the same keys come from one place in Envoy's configuration: one meter."""
     return "override", domain, *[key for key, _ in entries]

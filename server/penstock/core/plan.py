@@ -1,4 +1,4 @@
-"""From a request to takes, and from how those went to a decision."""
+"""Turns a request into takes, and the outcome of the takes into a decision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Behaviour:
 
 
 _STORED: Final = Rule("", ())
-"""What a part has for its rule where stored limits decide."""
+"""The rule of a part that has stored limits."""
 
 
 class Leg(NamedTuple):
@@ -69,9 +69,9 @@ class Plan:
     quota_passes: bool
     """Some descriptor counts as a quota that is never over."""
     missing: tuple[str, ...] = ()
-    """Limits that were asked for, and that nobody has."""
+    """Limits that the request names and that do not exist."""
     checks: tuple[Meter, ...] = ()
-    """What is asked with an amount of 0."""
+    """The meters that are asked with an amount of 0."""
 
 
 def find_targets(domain: Domain | None, request: Request) -> tuple[Target | None, ...]:
@@ -229,7 +229,7 @@ class _Planner:
         for (level, asked), parent in zip_longest(drawn, above):
             limits, amounts = zip(*asked, strict=True)
             self._open(level.key, level.limits, parent, level.read_ms, never_expires=level.is_own)
-            # What is used of a stored limit is owed, however much it is.
+            # Without `max_debt`, the debt of a stored limit has no bound.
             debts = [level.max_debt.get(limit.name, NO_BOUND) for limit in limits]
             leg = self._draw(number, _STORED, level.key, limits, amounts, own, debts)
             legs.append(leg._replace(limits=level.shown(limits)))
@@ -275,7 +275,7 @@ class _Planner:
         leg = Leg(take.number, len(take.draws), limits, amounts)
         for limit, amount, debt in zip(limits, amounts, debts, strict=True):
             on_exceed = rule.on_exceed.get(limit.name)
-            # The built-in mappings are of every domain, so this holds for them, too.
+            # This applies to the built-in mappings, too: every domain has them.
             if rule is _STORED and descriptor.hits and self._domain.mappings.is_checked(limit.name):
                 on_exceed = OnExceed.DEBT
             mode = _mode(descriptor, amount, on_exceed, own, behaviour)
@@ -293,14 +293,14 @@ class _Planner:
         *,
         never_expires: bool,
     ) -> None:
-        """Begin the take of an item, unless a descriptor before has."""
+        """Begin the take of an item, unless an earlier descriptor has begun it."""
         if key not in self._pending:
             number = len(self._pending)
             self._pending[key] = _Pending(number, limits, [], parent, policy_ms, never_expires)
 
 
 def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int) -> Decision:
-    """Turn what the store said into the answer."""
+    """Turn the outcome of the takes into the decision."""
     statuses = []
     denied = quota_over = quota_passes = False
     for part in plan.parts:
@@ -362,7 +362,7 @@ def _mode(
     own: Mode,
     behaviour: Behaviour,
 ) -> Mode:
-    """What a rule says goes first; `own` is what an amount of the descriptor's own is else."""
+    """The rule's `on_exceed` decides first, then `own`, the mode of the descriptor's own amount."""
     if descriptor.refund:
         return Mode.REFUND
     mode = own
@@ -397,7 +397,7 @@ def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: i
 
 
 class _Asked(NamedTuple):
-    """How it went with one of several limits."""
+    """The outcome for one of several limits."""
 
     limit: Limit
     drawn: Drawn
@@ -414,7 +414,7 @@ def _ask(limit: Limit, take: Take, draw: int, taken: Taken, now_ms: int) -> _Ask
 
 
 def _urgency(asked: _Asked) -> tuple[bool, float]:
-    """Order what to report: the refused limit that takes longest, else the least share left."""
+    """Sorts first the refused limit with the longest wait, else the limit with the least share."""
     limit, (fits, balance), _, wait = asked
     if not fits:
         return False, -wait
@@ -437,5 +437,5 @@ def _wait_ms(
             ]
         )
     wait = wait_ms(limit, balance, amount, now_ms, refilled_ms)
-    # What never fits waits a period, so that nobody is told to try again at once.
+    # An amount that never fits waits one period, so that no client retries at once.
     return limit.period_ms if wait is None else wait

@@ -1,7 +1,7 @@
-"""Two policies, and the changes that make one of the other, in an order that can be applied.
+"""Compares two policies: the changes that turn one into the other, in an order that works.
 
-The laws of this file: every parent is there before its children and goes after them; new limits
-are there before old ones go, so that at no time less is limited than before and after.
+The laws of this file: a parent is created before its children and deleted after them. New limits
+are written before old limits are deleted, so that nothing is left without limits in between.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,15 +13,15 @@ from penstock.core.entities import Entity, Scope, StoredLimits
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All that is stored about entities and limits, or all that shall be."""
+    """All entities and limits: as they are stored, or as they are wanted."""
 
     entities: Mapping[str, Entity] = field(default_factory=dict)
     limits: Mapping[Scope, StoredLimits] = field(default_factory=dict)
-    """A scope with empty limits is one that shall have none."""
+    """If the limits of a scope are empty, the scope is wanted without limits."""
 
 
 class EntityChange(NamedTuple):
-    """`before` is None for an entity that is new, `after` for one that goes with its limits."""
+    """`before` is None for a new entity. `after` is None for a deletion, with all its limits."""
 
     before: Entity | None
     after: Entity | None
@@ -37,7 +37,7 @@ PolicyChange: TypeAlias = EntityChange | LimitsChange
 
 
 def diff(stored: Policy, wanted: Policy, *, prune: bool = False) -> list[PolicyChange]:
-    """What to change; what `wanted` does not name stays, unless pruned.
+    """The changes to make. With `prune`, what `wanted` does not name is deleted; else it stays.
 
     No entity of `wanted` may be its own ancestor, nor have a parent that is pruned.
     """
@@ -48,7 +48,7 @@ def diff(stored: Policy, wanted: Policy, *, prune: bool = False) -> list[PolicyC
         before = stored.limits.get(scope)
         if is_empty(after):
             continue
-        if scope.entity in pruned:  # its limits go with it, and these are to stay
+        if scope.entity in pruned:  # deleting the entity deletes these limits: write them again
             again.append(LimitsChange(scope, None, after))
         elif before is None or not _same_limits(before, after):
             changes.append(LimitsChange(scope, before, after))
@@ -62,7 +62,7 @@ def diff(stored: Policy, wanted: Policy, *, prune: bool = False) -> list[PolicyC
 
 
 def count_unnamed(stored: Policy, wanted: Policy) -> int:
-    """How many entities and scopes are stored that `wanted` does not name."""
+    """How many stored entities and scopes `wanted` does not name."""
     entities = stored.entities.keys() - wanted.entities.keys()
     return len(entities) + len(stored.limits.keys() - wanted.limits.keys())
 
@@ -72,7 +72,7 @@ def is_empty(stored: StoredLimits) -> bool:
 
 
 def parents_first(entities: Mapping[str, Entity]) -> list[str]:
-    """The names, each after that of its parent, and otherwise by name."""
+    """The names, sorted, but each parent before its children."""
     placed, waiting = list[str](), set(entities)
     for start in sorted(entities):
         chain, name = list[str](), start
@@ -114,7 +114,7 @@ def _facts(entity: Entity) -> tuple[str | None, bool, dict[str, str]]:
 
 
 def _same_limits(one: StoredLimits, other: StoredLimits) -> bool:
-    # Their order means nothing.
+    # The order of limits means nothing.
     alike = sorted(one.limits) == sorted(other.limits)
     return alike and one.on_unavailable == other.on_unavailable
 

@@ -1,7 +1,8 @@
 """The descriptor tree of a domain: the reference server's matching.
 
-Entry by entry: the exact value, then wildcards in file order, then the bare key. There is no way
-back, and a rule applies only to descriptors that end at its depth.
+A descriptor is matched entry by entry: first the exact value, then wildcards in file order, then
+the key without a value. There is no backtracking. A rule applies only to descriptors that end at
+the rule's depth.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from penstock.core.wildcards import Wildcards
 
 
 class OnExceed(Enum):
-    """What becomes of an amount that does not fit."""
+    """What to do with an amount that does not fit."""
 
     REJECT = "reject"
     DEBT = "debt"
@@ -24,24 +25,24 @@ class OnExceed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A node that carries limits; none at all means unlimited."""
+    """The limits of a node. Without limits, the rule means unlimited."""
 
     path: str
-    """Where it stands, as the reference server writes it: `domain.key_value.key`."""
+    """The rule's place in the tree, as the reference server writes it: `domain.key_value.key`."""
     limits: tuple[Limit, ...]
     replaces: frozenset[str] = frozenset()
     shadow_mode: bool = False
     quota_mode: bool = False
     on_exceed: Mapping[str, OnExceed] = field(default_factory=dict)
-    """By the limit's name, where the file says it."""
+    """By the limit's name. Only limits with `on_exceed` in the file."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     max_debt: Mapping[str, int] = field(default_factory=dict)
-    """By the limit's name, in millitokens, where the file says it; else one burst."""
+    """By the limit's name, in millitokens. Limits without `max_debt` in the file have one burst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A descriptor of the rules file. An empty value matches any; `*` in it matches any run."""
+    """A descriptor of the rules file. An empty value matches any value. A `*` matches any text."""
 
     key: str
     value: str = ""
@@ -57,7 +58,7 @@ class Node:
 
 
 class _Branch:
-    """The nodes of one level that share a key."""
+    """The nodes of one level that have the same key."""
 
     __slots__ = ("bare", "exact", "wildcards")
 
@@ -96,10 +97,10 @@ class Domain:
     name: str
     children: Children
     mappings: Mappings = field(default_factory=Mappings)
-    """Descriptors that stand for stored entities."""
+    """The mappings from descriptors to stored entities."""
 
     def match(self, entries: Entries) -> tuple[Rule, Entries] | None:
-        """Find the rule for a descriptor, and the entries that it is counted under."""
+        """The rule for a descriptor, and the entries that name its bucket."""
         children: Children | None = self.children
         node = None
         counted = entries
@@ -115,11 +116,11 @@ class Domain:
         return node.rule, counted
 
     def rule_nodes(self) -> Iterator[tuple[Node, ...]]:
-        """Every node that carries a rule, in file order, behind those that lead to it."""
+        """For each rule in file order: the nodes from the root to the rule's node."""
         yield from _rule_nodes(self.children, ())
 
     def shown_keys(self, entries: Entries) -> tuple[str, ...]:
-        """The levels that lead to a rule, with the values of entries where it shows them."""
+        """The keys that lead to a rule, with the entries' values where the rule shows them."""
         nodes, children = list[Node](), self.children
         for key, value in entries:
             node = cast("Node", children.find(key, value))

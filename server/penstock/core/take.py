@@ -1,11 +1,11 @@
 """A take: one attempt to consume amounts from one composite item, and the rule of all or none.
 
-The laws of this file: a denied call takes nothing; a take never makes a balance negative; only a
-charge does, down to the most debt that the draw allows. Charges and refunds tell what already
-happened, so they land whatever becomes of the takes beside them.
+The laws of this file: a denied call takes nothing. A take never makes a balance negative. Only a
+charge does, down to the deepest debt that its draw allows. Charges and refunds report what already
+happened, so they land even if the call is denied.
 
-Takes are decided on the balances as they stand at `now_ms`. Charges and refunds come after. So no
-charge stands in the way of a take of the same request, wherever it stands in it.
+Takes are decided first, on the balances at `now_ms`. Charges and refunds come after all takes,
+whatever their order in the request. So a charge never gets in the way of a take.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from penstock.core.limits import Limit
 
 
 class Key(NamedTuple):
-    """Names a composite item. A tuple, because every store hashes it for every take."""
+    """The key of a composite item. A tuple, because every store hashes keys for every take."""
 
     entity: str
     resource: str
@@ -37,10 +37,10 @@ class Key(NamedTuple):
 class Mode(Enum):
     """What a draw does with its bucket."""
 
-    TAKE = "take"  # the whole amount or nothing; an amount of 0 is a check, refused in debt
-    DRAIN = "drain"  # as much of the amount as there is
-    CHARGE = "charge"  # the amount, past zero if need be, as deep as the draw allows
-    TAKE_OR_CHARGE = "take or charge"  # takes an amount that fits, charges one that does not
+    TAKE = "take"  # takes the whole amount or nothing; a check (amount 0) is refused in debt
+    DRAIN = "drain"  # takes as much of the amount as there is
+    CHARGE = "charge"  # takes the whole amount, into debt as deep as the draw allows
+    TAKE_OR_CHARGE = "take or charge"  # takes the amount if it fits, else charges it
     REFUND = "refund"  # gives the amount back, up to the burst
 
 
@@ -48,7 +48,7 @@ class Denies(Enum):
     """When a take that does not fit denies the whole call. Other modes deny nothing."""
 
     ALONE = "alone"
-    TOGETHER = "together"  # only when every other draw marked so is refused too (quotas)
+    TOGETHER = "together"  # only if all draws with TOGETHER are refused (quotas)
     NEVER = "never"
 
 
@@ -60,7 +60,7 @@ MUST_LAND = (Mode.CHARGE, Mode.REFUND)
 MAY_HAVE_TO_LAND = (*MUST_LAND, TAKE_OR_CHARGE)
 
 CLOCKS_AGREE_MS: Final = 5_000
-"""Clocks that are synchronised differ by less."""
+"""Synchronised clocks differ by less than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class Draw:
     mode: Mode = Mode.TAKE
     denies: Denies = Denies.ALONE
     descriptor: int = 0
-    """Which one of the request asks. What it asks for is taken whole or not at all, so the draws
-    of one descriptor stand together and deny alike."""
+    """The number of the descriptor. A descriptor's draws are taken all or none, so they are next to
+    each other in the take, and have the same `denies`."""
     max_debt: int | None = None
     """How deep a charge goes; None: one burst."""
 
     def deepest_debt(self, limit: Limit) -> int:
-        # A limit of 0 has its one token of debt, which tells that it was charged.
+        # A limit of 0 always keeps one token of debt, which shows that it was charged.
         if self.max_debt is None or limit.burst == 0:
             return default_max_debt(limit)
         return self.max_debt
@@ -86,19 +86,19 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """`limits` is the whole policy of the item, also where only some of it is drawn from."""
+    """The draws on one item. `limits` are all limits of the item, also those without a draw."""
 
     key: Key
     limits: tuple[Limit, ...]
     draws: tuple[Draw, ...]
     parent: Key | None = None
-    """The item above this one, where an entity cascades: its take is in the same call."""
+    """If the entity cascades: the parent's item. The parent's take is in the same call."""
     policy_ms: int = 0
-    """When the limits were read: of two servers that differ, the one that read later is right."""
+    """When the limits were read. If two servers have different limits, the later read is right."""
     never_expires: bool = False
     """The entity has stored limits, so its item has no TTL."""
     must_land: bool = field(init=False)
-    """It has charges or refunds, or what may turn out to be one."""
+    """Some draw is a charge or a refund, or may become a charge."""
     is_plain: bool = field(init=False)
     """One limit, and one amount to take from it."""
 
@@ -110,17 +110,17 @@ class Take:
 
 
 def must_land_part(take: Take, modes: Sequence[Mode]) -> Take:
-    """The charges and refunds of a take, by what its draws came to, without what it asks for."""
-    owed = [
+    """The take with only its charges and refunds. `modes` are the resolved modes of its draws."""
+    landing = [
         replace(draw, mode=mode)
         for draw, mode in zip(take.draws, modes, strict=True)
         if mode in MUST_LAND
     ]
-    return replace(take, draws=tuple(owed))
+    return replace(take, draws=tuple(landing))
 
 
 class Drawn(NamedTuple):
-    """How a draw went: did the amount fit, and what its bucket holds afterwards."""
+    """How a draw went: whether the amount fit, and the balance afterwards."""
 
     fits: bool
     balance: int
@@ -132,20 +132,20 @@ class Taken(NamedTuple):
     drawn: tuple[Drawn, ...]
     item: Item | None
     refilled_ms: int
-    """The `rf` that the balances go by. If `rf` is ahead of now, they grow only from then on."""
+    """The item's `rf`. If `rf` is ahead of now, the balances grow only from `rf` on."""
     dropped: int = 0
-    """What charges could not put on record, because the debt would be deeper than `max_debt`."""
+    """What charges could not record, because the debt would be deeper than `max_debt`."""
 
 
 def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: int) -> list[Taken]:
-    """Decide takes on distinct items, which `get` looks up, all or none."""
+    """Decide takes on distinct items, all or none. `get` looks up the items."""
     if len(takes) == 1 and takes[0].is_plain:
         item = get(takes[0].key)
         if item is None or _is_plain(item, takes[0].limits):
             return [_take_plain(item, takes[0], now_ms)]
     drafts: list[Draft] = []
     kept: list[int | None] = []
-    """How many buckets to keep of each item: those behind belong to limits that are gone."""
+    """How many buckets to keep of each item; None: all. The rest belongs to removed limits."""
     for take in takes:
         item, viewed, known = get(take.key), take, None
         if item is not None and _is_newer(item, take):
@@ -162,12 +162,12 @@ def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: i
 
 
 def _is_newer(item: Item, take: Take) -> bool:
-    """Somebody who read the policy later has settled the item, under other limits."""
+    """Whether a server that read the policy later has settled the item, under other limits."""
     return item.policy_ms > take.policy_ms and _is_outdated(item, take)
 
 
 def is_read_ahead(item: Item, now_ms: int) -> bool:
-    """Tell whether an item's limits were read by a clock that is, or was, ahead of this one.
+    """Whether the clock that read the item's limits is, or was, ahead of this clock.
 
     Then nobody can tell whether those limits are newer than others.
     """
@@ -175,9 +175,9 @@ def is_read_ahead(item: Item, now_ms: int) -> bool:
 
 
 def adopt(take: Take, item: Item) -> Take:
-    """Go by the limits of an item that are newer, and leave alone those that are not known here.
+    """Use the item's limits, which are newer, and keep those that this server does not know.
 
-    Two servers that differ would otherwise each bring the item to their own, in turns.
+    Otherwise two servers with different limits would overwrite each other's limits in turns.
     """
     newer = [bucket.limit for bucket in item.buckets]
     if is_renamed(item, take.limits):
@@ -190,11 +190,12 @@ def adopt(take: Take, item: Item) -> Take:
 
 
 def merge(take: Take, item: Item, now_ms: int) -> Take:
-    """Go by the limits of the take, and keep those of the item that are not known here.
+    """Use the take's limits, and keep the item's limits that this server does not know.
 
-    A clock that was ahead must not hold off a change of policy until its time has come. But the
-    server with that clock may be alive, and its limits may be the newer ones. If this take dropped
-    a limit, that server would add the limit again, and an added limit starts full: so it stays.
+    A clock that was ahead must not delay a change of policy until the time that it showed. But the
+    server with that clock may still run, and its limits may be the newer ones. If this take dropped
+    a limit, that server would add the limit again, and an added limit starts full. So the limit
+    stays.
     """
     if is_renamed(item, take.limits):
         return replace(take, policy_ms=now_ms)
@@ -204,14 +205,14 @@ def merge(take: Take, item: Item, now_ms: int) -> Take:
 
 
 def _keep_first(kept: int | None, taken: Taken) -> Taken:
-    """Store only so many buckets, or all of them."""
+    """Keep only the first `kept` buckets of the item to store; None: all buckets."""
     if taken.item is None or kept is None:
         return taken
     return taken._replace(item=taken.item._replace(buckets=taken.item.buckets[:kept]))
 
 
 def are_denied(drafts: Sequence["Draft"]) -> bool:
-    """Tell whether the takes of a call, together, are refused."""
+    """Whether the call is denied, given the drafts of all its takes."""
     if any(draft.denied for draft in drafts):
         return True
     refused = any(draft.quota_refused for draft in drafts)
@@ -219,13 +220,13 @@ def are_denied(drafts: Sequence["Draft"]) -> bool:
 
 
 def _is_plain(item: Item, limits: tuple[Limit, ...]) -> bool:
-    """Tell whether an item has one bucket, with this limit, and nothing forgiven."""
+    """Whether an item has one bucket, with this limit, and nothing forgiven."""
     buckets = item.buckets
     return len(buckets) == 1 and buckets[0].limit == limits[0] and not buckets[0].forgiven
 
 
 def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
-    """What comes out below for the commonest take of all, in half of the time."""
+    """A shortcut for the commonest take. It gives the same result as Draft, in half the time."""
     amount, policy_ms, (limit,) = take.draws[0].amount, take.policy_ms, take.limits
     rf, balance, consumed = now_ms, limit.burst, 0
     if item is not None:
@@ -248,18 +249,21 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
 
 
 def _must_settle(item: Item, take: Take, now_ms: int) -> bool:
-    """Tell whether even a take that is denied settles the item, which might deny for long else:
-    at the rate of old limits, or because its `rf` is far ahead."""
+    """Whether even a denied take must settle the item.
+
+    Otherwise the item might deny for too long, because it refills at the rate of old limits, or
+    because its `rf` is far ahead.
+    """
     return is_far_ahead(item.refilled_ms, now_ms) or _is_outdated(item, take)
 
 
 def _is_outdated(item: Item, take: Take) -> bool:
-    """An item goes by the limits that it was last settled under; tell whether they changed."""
+    """Whether the limits have changed since the item was last settled."""
     return tuple([bucket.limit for bucket in item.buckets]) != take.limits
 
 
 class Draft:
-    """A take while it is being decided: what it would do to its item, if the call is admitted."""
+    """A take that is not written yet: what it does to its item, if the call is admitted."""
 
     __slots__ = (
         "_after", "_consumed", "_dropped", "_forgiven", "_must_settle", "_policy_ms", "before",
@@ -275,12 +279,12 @@ class Draft:
         self.refilled_ms, self.before, self._consumed = settle(item, take.limits, now_ms)
         self._forgiven = settle_forgiven(item, take.limits, now_ms)
         self.left = self.before.copy()
-        """What is in each bucket if the call is admitted."""
+        """The balance of each bucket, if the call is admitted."""
         self.fits: list[bool] = []
         self.modes: list[Mode] = []
-        """What each draw does, where that depends on the balance, too."""
+        """The mode of each draw. TAKE_OR_CHARGE is resolved to TAKE or CHARGE, by the balance."""
         self._after: list[int] = []
-        """What each draw finds in its bucket when it is done."""
+        """The balance after each draw."""
         self.denied = self.quota_refused = self.quota_passed = False
         for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
             self._reserve(list(draws))
@@ -292,7 +296,7 @@ class Draft:
                     self.quota_passed = True
 
     def _reserve(self, draws: list[Draw]) -> None:
-        """Hold what one descriptor asks for, if all of it is there."""
+        """Decide the draws of one descriptor, and take their amounts if all of them fit."""
         modes = [draw.mode for draw in draws]
         if TAKE_OR_CHARGE in modes:
             modes = self._resolve(draws)
@@ -320,9 +324,9 @@ class Draft:
             self.quota_refused = self.quota_refused or refused
 
     def _resolve(self, draws: list[Draw]) -> list[Mode]:
-        """Tell whether what may be either is a take or a charge, all of the descriptor alike.
+        """Resolve the TAKE_OR_CHARGE draws of a descriptor: all become takes, or all charges.
 
-        It is a charge if one of its amounts does not fit, beside what else the descriptor takes.
+        They become charges if one of the amounts does not fit. The descriptor's other takes count.
         """
         left, either = self.left.copy(), TAKE
         for draw in draws:
@@ -336,9 +340,9 @@ class Draft:
         return [either if draw.mode is TAKE_OR_CHARGE else draw.mode for draw in draws]
 
     def _land(self, left: list[int], fits: list[bool], after: list[int]) -> int:
-        """Charge and refund, on these balances; note for each whether it fit, and what it left.
+        """Apply charges and refunds to these balances. Notes in `fits` and `after` how each went.
 
-        Tells what could not be put on record.
+        Returns the amount that charges could not record.
         """
         dropped = 0
         for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
@@ -365,7 +369,7 @@ class Draft:
         return Taken(drawn, self.item() or self._synced(), self.refilled_ms, self._dropped)
 
     def _taken_if_denied(self) -> Taken:
-        """Nothing is taken. What is owed lands, and is what the takes find in their buckets."""
+        """Take nothing. Charges and refunds land, and the answer shows the balances after them."""
         draws, left = self.take.draws, self.before
         if not self.take.must_land:
             after = [left[draw.limit] for draw in draws]
@@ -378,14 +382,14 @@ class Draft:
         item = self._synced() if left == self.before else self._item(left)
         return Taken(tuple(map(Drawn, fits, after)), item, self.refilled_ms, dropped)
 
-    def taken_apart(self, owed: "Draft") -> Taken:
-        """How a denied take went whose charges and refunds were written by themselves.
+    def taken_apart(self, apart: "Draft") -> Taken:
+        """How a denied take went, if its charges and refunds got a write of their own.
 
-        `owed` is the draft of that write: the balances are those that it found and left.
+        `apart` is the draft of that write. The answer shows its balances.
         """
-        limits = [limit.name for limit in owed.take.limits]
-        left = dict(zip(limits, owed.left, strict=True))
-        landed_drawn, _, refilled_ms, dropped = owed.taken(denied=False)
+        limits = [limit.name for limit in apart.take.limits]
+        left = dict(zip(limits, apart.left, strict=True))
+        landed_drawn, _, refilled_ms, dropped = apart.taken(denied=False)
         landed = iter(landed_drawn)
         drawn = []
         for draw, mode, fits in zip(self.take.draws, self.modes, self.fits, strict=True):
@@ -400,7 +404,7 @@ class Draft:
         return self.before if item is None else [bucket.tokens for bucket in item.buckets]
 
     def item(self) -> Item | None:
-        """The item if the call is admitted; None if that changes nothing."""
+        """The item after an admitted call; None if the item does not change."""
         return None if self.left == self.before else self._item(self.left)
 
     def _synced(self) -> Item | None:

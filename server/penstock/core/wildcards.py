@@ -1,7 +1,8 @@
-"""Values with `*` in them: which of a list of patterns is the first to match.
+"""Values with `*`: finds the first pattern in a list that matches.
 
-The cost must not grow with the number of patterns, so they are found by what they begin with, or
-else end with. Only patterns that both begin and end with `*` are tried one after the other.
+The cost must not grow with the number of patterns. So patterns are looked up by the text before
+their first `*`, or by the text after their last `*`. Only patterns that both begin and end with `*`
+are tried one after the other.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ T = TypeVar("T")
 
 
 def matches(pattern: str, value: str) -> bool:
-    """Match `*` with any run of characters, also an empty one. Takes linear time."""
+    """Whether a pattern matches. `*` matches any characters, also none. Takes linear time."""
     head, *middle, tail = pattern.split("*")
     if len(value) < len(head) + len(tail) or not value.startswith(head) or not value.endswith(tail):
         return False
@@ -25,7 +26,7 @@ def matches(pattern: str, value: str) -> bool:
 
 
 class Wildcards(Generic[T]):
-    """Patterns in order, each with what it stands for."""
+    """Patterns in order, each with its target."""
 
     __slots__ = ("_by_head", "_by_tail", "_head_sizes", "_others", "_tail_sizes")
 
@@ -46,7 +47,7 @@ class Wildcards(Generic[T]):
         self._tail_sizes = sorted({len(tail) for tail in self._by_tail})
 
     def first(self, value: str) -> T | None:
-        """Find what the first pattern that matches stands for."""
+        """The target of the first pattern that matches."""
         candidates = list(self._others)
         for size in self._head_sizes:
             candidates += self._by_head.get(value[:size], ())
