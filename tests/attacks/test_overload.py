@@ -10,7 +10,8 @@ import pytest
 from penstock.core.request import Descriptor, Request
 from penstock.core.take import Take, Taken
 from penstock.errors import OverloadError
-from penstock.service.limiter import Limiter, OnUnavailable, Options
+from penstock.service.answer import OnUnavailable, Options
+from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.telemetry.metrics import Metrics
 from penstock.transport.codec import decode_response, encode_request

@@ -18,7 +18,8 @@ from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.core.take import Take, Taken
 from penstock.errors import PenstockError, StoreError
 from penstock.service import counting
-from penstock.service.limiter import Limiter, OnUnavailable, Options
+from penstock.service.answer import OnUnavailable, Options
+from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
 from penstock.store.policy_port import Change

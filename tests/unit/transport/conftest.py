@@ -9,7 +9,8 @@ import pytest
 from penstock.core.limits import Limit
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.core.take import Take, Taken
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport.codec import METHOD, SERVICE
 from penstock.transport.grpcio import GrpcServer, Listener
