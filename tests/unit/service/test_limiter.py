@@ -24,6 +24,8 @@ from penstock.store.policy_port import Change
 from penstock.store.port import BucketStore
 from penstock.telemetry.metrics import Metrics
 
+from tests.support.stores import AwaitedStore
+
 NOW = 1_794_792_780_000
 FIVE = Limit.per(5, 60_000)
 
@@ -53,7 +55,7 @@ async def ask(asked: Limiter, *keys: str) -> Answer:
     return await asked.answer(asked.prepare(on(*keys)))
 
 
-class BrokenStore(MemoryStore):
+class BrokenStore(AwaitedStore):
     """Cannot answer, as a store whose machine is gone."""
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
@@ -118,7 +120,7 @@ async def test_a_store_that_fails_is_an_error_by_default() -> None:
         await ask(limiter(store=BrokenStore()), "user")
 
 
-class SlowStore(MemoryStore):
+class SlowStore(AwaitedStore):
     """Never answers, as one behind a network that swallows packets."""
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
