@@ -3,13 +3,14 @@
 import os
 from typing import TYPE_CHECKING, Final, cast
 
+from penstock.config.rules import RulesSource
 from penstock.config.settings import Settings
 from penstock.core.plan import Behaviour
 from penstock.errors import ConfigError
 from penstock.service.answer import OnUnavailable, Options
 from penstock.service.headers import HeaderNames
 from penstock.telemetry.metrics import Metrics
-from penstock.telemetry.statsd import Sender
+from penstock.telemetry.statsd import ReadMetrics, Sender
 from penstock.transport.descriptors import Shares, open_files_limit, share
 from penstock.transport.grpc_options import ConnectionBounds
 from penstock.transport.grpcio import Listener
@@ -30,6 +31,28 @@ def check_source(settings: Settings) -> None:
             f"CONFIG_TYPE={settings.config_type.upper()}: rules over xDS are not supported yet; "
             "give rules as files, by --config or RUNTIME_ROOT, and CONFIG_TYPE=FILE"
         )
+
+
+def check_workers(settings: Settings) -> None:
+    """ConfigError if several processes can't serve as these settings want it."""
+    if settings.workers == 1:
+        return
+    if settings.store.startswith("memory:"):
+        raise ConfigError(
+            f"--workers {settings.workers}: processes can't share the store memory:, so each would "
+            "admit all of a limit; choose sqlite:///PATH or dynamodb://TABLE, or --workers 1"
+        )
+    if settings.grpc_uds:
+        raise ConfigError(
+            f"--workers {settings.workers}: with --transport grpcio, processes can't share a unix "
+            "socket; choose an address and a port, or --workers 1"
+        )
+
+
+def rules_source(settings: Settings) -> RulesSource:
+    return RulesSource(
+        settings.rules_path(), settings.runtime_ignoredotfiles, settings.merge_domain_config
+    )
 
 
 def grpc_listener(settings: Settings) -> Listener:
@@ -53,7 +76,7 @@ def grpc_listener(settings: Settings) -> Listener:
 
 def connection_shares(settings: Settings) -> Shares:
     """How many connections each port may have; ConfigError if open files don't allow it."""
-    return share(open_files_limit(), settings.grpc_max_connections)
+    return share(open_files_limit(), settings.grpc_max_connections, settings.workers)
 
 
 def why_no_decisions(settings: Settings) -> str:
@@ -105,14 +128,14 @@ def metrics_in_milliseconds(settings: Settings, metrics: Metrics) -> frozenset[s
     return frozenset({metrics.response_seconds.name} if is_wanted else ())
 
 
-def make_sender(settings: Settings, metrics: Metrics) -> Sender | None:
+def make_sender(settings: Settings, read: ReadMetrics) -> Sender | None:
     if not settings.use_statsd:
         return None
     if not settings.stats_flush_interval:
         raise ConfigError(
             "STATS_FLUSH_INTERVAL: 0 is not an interval: write a duration such as 10s"
         )
-    return Sender(metrics, settings.statsd_host, settings.statsd_port, settings.extra_tags)
+    return Sender(read, settings.statsd_host, settings.statsd_port, settings.extra_tags)
 
 
 def make_tracer(settings: Settings) -> "OtelTracer | None":

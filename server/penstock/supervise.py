@@ -38,6 +38,26 @@ class Part(Protocol):
         ...
 
 
+class ShortRuns:
+    """Counts how often in a row something ended soon after it began."""
+
+    def __init__(self, timer_s: Callable[[], float] = time.monotonic) -> None:
+        self._timer_s = timer_s
+        self._begun_s = timer_s()
+        self._count = 0
+
+    def begin(self) -> None:
+        self._begun_s = self._timer_s()
+
+    def end(self) -> int:
+        """Count one more, or begin to count anew; RuntimeError if it has ended too often."""
+        lived_s = self._timer_s() - self._begun_s
+        self._count = 0 if lived_s > TRIES * PAUSE_S else self._count + 1
+        if self._count >= TRIES:
+            raise RuntimeError(f"it ended {TRIES} times in a row")
+        return self._count
+
+
 class Work:
     """A coroutine without an end, as a part."""
 
@@ -47,19 +67,15 @@ class Work:
         self.name = name
         self._run = run
         self._pause_s = pause_s
-        self._begun_s = 0.0
-        self._short_runs = 0
+        self._runs = ShortRuns()
 
     async def start(self) -> None:
         """Pause before the work is done again, or raise if it has ended too often."""
-        lived_s = time.monotonic() - self._begun_s
-        self._short_runs = 0 if lived_s > TRIES * PAUSE_S else self._short_runs + 1
-        if self._short_runs >= TRIES:
-            raise RuntimeError(f"it ended {TRIES} times in a row")
+        self._runs.end()
         await asyncio.sleep(self._pause_s)
 
     async def wait(self) -> None:
-        self._begun_s = time.monotonic()
+        self._runs.begin()
         await self._run()
 
 
@@ -79,9 +95,12 @@ class Parts:
         """The names of parts that do not run; empty if all do."""
         return ", ".join(sorted(self._ended))
 
-    def keep(self, part: Part) -> None:
-        """Watch a part that was started, and start it again whenever it ends."""
-        task = asyncio.create_task(self._keep(part))
+    def keep(self, part: Part, *, has_stand_ins: bool = False) -> None:
+        """Watch a part that was started, and start it again whenever it ends.
+
+        `has_stand_ins`: other parts do its work meanwhile, so the server stays healthy.
+        """
+        task = asyncio.create_task(self._keep(part, has_stand_ins))
         task.add_done_callback(self._note_failure)
         self._keeping.append(task)
 
@@ -97,7 +116,7 @@ class Parts:
         if keeping:
             await asyncio.wait(keeping)
 
-    async def _keep(self, part: Part) -> NoReturn:
+    async def _keep(self, part: Part, has_stand_ins: bool) -> NoReturn:
         while True:
             try:
                 await part.wait()
@@ -106,7 +125,8 @@ class Parts:
             else:
                 LOG.error("%s ended by itself, starting it again", part.name)
             self._metrics.part_restarts.of(part.name).add()
-            self._ended.add(part.name)
+            if not has_stand_ins:
+                self._ended.add(part.name)
             self._changed()
             try:
                 await part.start()

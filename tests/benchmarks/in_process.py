@@ -5,13 +5,13 @@ import random
 import time
 from timeit import repeat
 
+from penstock.answering import clock_ms
 from penstock.core.limits import Limit
 from penstock.core.match import match
 from penstock.core.plan import Behaviour
 from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
-from penstock.server import clock_ms
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.open import open_store

@@ -9,7 +9,7 @@ from penstock.config.flags import DECLARED
 from penstock.config.reference import IGNORED, find_ignored
 from penstock.config.settings import Settings
 from penstock.core.request import DEFAULT_MAX_BYTES, MAX_DESCRIPTORS, MAX_ENTRIES
-from penstock.server import GRACE_S
+from penstock.front import GRACE_S
 from penstock.service import policies, prepared
 from penstock.service.limiter import STORE_SHARE
 from penstock.store import spans
@@ -28,8 +28,8 @@ from penstock.telemetry.instruments import MAX_SERIES
 from penstock.telemetry.metrics import SECONDS, Metrics
 from penstock.transport import descriptors, http_connection, http_site, open_calls
 from penstock.transport.codec import METHOD, SERVICE
+from penstock.transport.draining import QUIET_S
 from penstock.transport.grpc_options import DEFAULT_BOUNDS, MAX_STREAMS
-from penstock.transport.served import QUIET_S
 
 from tests.support.doc_tables import ALERTS
 from tests.support.markdown import FENCE, ROOT, rows, table

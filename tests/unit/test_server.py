@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from penstock import server
+from penstock import answering, server
 from penstock.config.settings import Settings
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.repeats import Repeats
@@ -52,7 +52,7 @@ async def test_work_that_fails_is_told_and_begun_again(
         failed.set()
         raise KeyError("fault")
 
-    monkeypatch.setattr(server, "measure_lag", measure_lag)
+    monkeypatch.setattr(answering, "measure_lag", measure_lag)
     async with serving(settings):
         await failed.wait()
     (told,) = [record for record in caplog.records if record.levelname == "ERROR"]

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.config.cores import usable_cores
 from penstock.config.durations import format_duration, parse_rounded_ms
 
 Address = tuple[str, int]
 """A host and a port. An empty host means all addresses of this machine."""
 
 Tags = tuple[tuple[str, str], ...]
+
+MAX_WORKERS: Final = 256
 
 
 def _bool(text: str) -> bool:
@@ -68,6 +71,10 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _workers(text: str) -> int:
+    return usable_cores() if text.lower() == "auto" else _between(1, MAX_WORKERS)(text)
+
+
 def _tags(text: str) -> Tags:
     found = [tuple(part.strip().split(":", 1)) for part in text.split(",") if part.strip()]
     if any(len(tag) != 2 or not tag[0] for tag in found):
@@ -113,6 +120,7 @@ SHARE: Final = Kind(_share, "SHARE", lambda value: f"{value:g}")
 SIZE: Final = Kind(_size, "BYTES")
 COUNT: Final = Kind(_count, "NUMBER")
 CALLS: Final = Kind(_between(1, 1_000_000), "1-1000000")
+WORKERS: Final = Kind(_workers, f"1-{MAX_WORKERS}|auto")
 # Decoding 1 MiB takes 20 ms. A longer request would make other callers wait too long.
 REQUEST_BYTES: Final = Kind(_between(1_024, 1_048_576), "1024-1048576")
 TAGS: Final = Kind(_tags, "TAGS", lambda tags: ",".join(f"{k}:{v}" for k, v in tags))

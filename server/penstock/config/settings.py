@@ -26,6 +26,7 @@ from penstock.config.kinds import (
     TAGS,
     TEXT,
     UNAVAILABLE,
+    WORKERS,
     Address,
     Kind,
     Tags,
@@ -53,6 +54,12 @@ class Settings:
         TEXT,
         "sqlite:///penstock.db",
         "URL of the store for buckets and stored limits",
+    )
+    workers: int = _setting(
+        "PENSTOCK_WORKERS",
+        WORKERS,
+        1,
+        "processes that answer gRPC calls on one port; auto: one for each core",
     )
     grpc_host: str = _setting(
         "GRPC_HOST", TEXT, ANY_IPV4, "address to listen on; `::` means all IPv4 and IPv6 addresses"
@@ -108,7 +115,8 @@ class Settings:
         "PENSTOCK_GRPC_MAX_CONNECTIONS",
         COUNT,
         0,
-        "most gRPC connections at a time; 0: as many as open files allow, at most 10,000",
+        "most gRPC connections at a time, to all workers; 0: as many as open files allow, at most "
+        "10,000",
     )
     max_request_bytes: int = _setting(
         "PENSTOCK_MAX_REQUEST_BYTES",
@@ -120,7 +128,7 @@ class Settings:
         "PENSTOCK_MAX_CALLS",
         CALLS,
         512,
-        "most calls that are decided at the same time; further calls get the answer of "
+        "most calls that a worker decides at the same time; further calls get the answer of "
         "--on-unavailable at once",
     )
     host: str = _setting("HOST", TEXT, ANY_IPV4, "address of the HTTP port")

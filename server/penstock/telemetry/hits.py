@@ -31,6 +31,11 @@ TEXTS: Final = {
     "shadow_mode": "Hits over the limit that passed because the rule is in shadow mode.",
 }
 
+FIELDS: Final = ("total_hits", "over_limit", "near_limit", "shadow_mode")
+"""What is counted. The rest follows from these."""
+
+_COUNTS: Final = attrgetter(*FIELDS)
+
 # The reference server replaces the same characters: in StatsD names, a dot begins the next level.
 _SIGNS: Final = str.maketrans(":|", "__")
 _IPV4: Final = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
@@ -76,6 +81,17 @@ class RuleHits:
         elif len(self._hits) - self._detailed >= MAX_SERIES:
             path = (OTHER,)
         return self._hits.setdefault(path, Hits(path))
+
+    def counts(self) -> Iterator[tuple[Path, tuple[int, ...]]]:
+        """The counts of each path, for `add` in another process."""
+        for path, hits in self._hits.items():
+            yield path, _COUNTS(hits)
+
+    def add(self, path: Path, counts: Iterable[int]) -> None:
+        """Add the counts of a path from a worker. That worker has kept to the bounds."""
+        hits = self._hits.setdefault(path, Hits(path))
+        for field, count in zip(FIELDS, counts, strict=True):
+            setattr(hits, field, getattr(hits, field) + count)
 
     def families(self) -> "Iterator[HitsFamily]":
         """The counts. Prometheus gets them by the first two levels, as in the reference server."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
 Kind = Literal["counter", "gauge", "histogram"]
+Across = Literal["sum", "extreme"]
+"""How values of several workers become one: their sum, or the value that is farthest from 0."""
 Labels = tuple[str, ...]
 
 MAX_SERIES: Final = 10_000
@@ -61,12 +63,14 @@ class Family(Generic[V]):
         labels: Labels,
         make: Callable[[], V],
         statsd: str = "",
+        across: Across = "sum",
     ) -> None:
         """`statsd` is the name for StatsD, with `{0}` for the value of the first label."""
         self.name = name
         self.text = text
         self.kind = kind
         self.labels = labels
+        self.across = across
         self._make = make
         self._statsd = statsd or _statsd_name(name, len(labels))
         self._series: dict[Labels, V] = {}

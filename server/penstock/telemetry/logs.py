@@ -19,8 +19,13 @@ class TextFormatter(logging.Formatter):
     sure that such text never begins a line of the log, and never reaches a terminal unescaped.
     """
 
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = "" if worker is None else f"[worker {worker}] "
+
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{self.formatTime(record)} {record.levelname} {message_of(record)}"
+        head = f"{self.formatTime(record)} {record.levelname} {self._worker}"
+        text = f"{head}{message_of(record)}"
         if record.exc_info:
             text = f"{text}\n{self.formatException(record.exc_info)}"
         return show_lines(text)
@@ -29,13 +34,18 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """With the reference server's names."""
 
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = {} if worker is None else {"worker": worker}
+
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC)
-        line = {
+        line: dict[str, str | int] = {
             "@timestamp": when.isoformat(timespec="microseconds").replace("+00:00", "Z"),
             "@message": cut(message_of(record), MAX_FIELD),
             "level": record.levelname.lower(),
             "logger": record.name,
+            **self._worker,
         }
         if record.exc_info:
             line["error"] = cut(self.formatException(record.exc_info), MAX_FIELD)
@@ -43,11 +53,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
-def set_up(level: str, form: str) -> Repeats:
-    """Start to log. Libraries log secrets below warnings, so they log only warnings and errors."""
+def set_up(level: str, form: str, worker: int | None = None) -> Repeats:
+    """Start to log. Libraries log secrets below warnings, so they log only warnings and errors.
+
+    `worker`: the number of this worker, which every message shows.
+    """
     repeats = Repeats()
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(worker) if form == "json" else TextFormatter(worker))
     handler.addFilter(repeats)
     severity = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(severity, logging.WARNING), handlers=[handler], force=True)

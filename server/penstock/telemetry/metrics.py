@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from penstock.telemetry.hits import RuleHits
-from penstock.telemetry.instruments import Distribution, Family, Kind, Labels, Series, Value
+from penstock.telemetry.instruments import Across, Distribution, Family, Kind, Labels, Series, Value
 
 SECONDS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
@@ -93,11 +93,14 @@ class Metrics:
             "ratelimit_service_config_load_success",
             "Loads of rules that succeeded.",
             statsd="ratelimit.service.config_load_success",
+            # Every worker loads the same files.
+            across="extreme",
         )
         self.config_load_error = self._counter(
             "ratelimit_service_config_load_error",
             "Loads of rules that failed. The last good rules stay in force.",
             statsd="ratelimit.service.config_load_error",
+            across="extreme",
         )
         self.limit_rate = self._gauges(
             "penstock_limit_requests_per_second",
@@ -193,8 +196,13 @@ class Metrics:
         self.healthy = self._gauge(
             "penstock_healthy", "1 while health checks answer SERVING, else 0."
         )
+        self.workers = self._gauge(
+            "penstock_workers", "Processes that answer calls. See --workers.", across="sum"
+        )
         self.cpu_seconds = self._counter("process_cpu_seconds_total", "CPU time used, in seconds.")
-        self.memory_bytes = self._gauge("process_resident_memory_bytes", "Memory used, in bytes.")
+        self.memory_bytes = self._gauge(
+            "process_resident_memory_bytes", "Memory used, in bytes.", across="sum"
+        )
         self.open_files = self._gauge("process_open_fds", "Files and sockets that are open.")
         self.max_open_files = self._gauge(
             "process_max_fds", "Files and sockets that the process may open."
@@ -214,22 +222,24 @@ class Metrics:
         for labels, seconds in self.response_seconds.series():
             self.requests.of(*labels).value = sum(seconds.counts)
 
-    def _add(self, name: str, text: str, kind: Kind, labels: Labels, statsd: str) -> Family[Value]:
-        family = Family(name, text, kind, labels, Value, statsd)
+    def _add(
+        self, name: str, text: str, kind: Kind, labels: Labels, statsd: str, across: Across
+    ) -> Family[Value]:
+        family = Family(name, text, kind, labels, Value, statsd, across)
         self._families.append(family)
         return family
 
     def _counters(self, name: str, text: str, labels: Labels, statsd: str = "") -> Family[Value]:
-        return self._add(name, text, "counter", labels, statsd)
+        return self._add(name, text, "counter", labels, statsd, "sum")
 
-    def _counter(self, name: str, text: str, statsd: str = "") -> Value:
-        return self._add(name, text, "counter", (), statsd).of()
+    def _counter(self, name: str, text: str, statsd: str = "", across: Across = "sum") -> Value:
+        return self._add(name, text, "counter", (), statsd, across).of()
 
     def _gauges(self, name: str, text: str, labels: Labels) -> Family[Value]:
-        return self._add(name, text, "gauge", labels, "")
+        return self._add(name, text, "gauge", labels, "", "extreme")
 
-    def _gauge(self, name: str, text: str) -> Value:
-        return self._add(name, text, "gauge", (), "").of()
+    def _gauge(self, name: str, text: str, across: Across = "extreme") -> Value:
+        return self._add(name, text, "gauge", (), "", across).of()
 
     def _distributions(
         self, name: str, text: str, labels: Labels, statsd: str = ""

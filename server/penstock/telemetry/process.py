@@ -14,9 +14,13 @@ PAUSE_S: Final = 0.25
 _PROC: Final = Path("/proc/self")
 
 
+def note_start(metrics: Metrics) -> None:
+    """The server starts now. A worker that is started later is part of the same server."""
+    metrics.start_time.value = time.time()
+
+
 def watch_process(metrics: Metrics) -> None:
     """Update the metrics of the process whenever metrics are read."""
-    metrics.start_time.value = time.time()
     metrics.before_reading.append(lambda: _look(metrics))
 
 

@@ -1,5 +1,6 @@
 """Logs a repeated message once a minute, with the number of repeats."""
 
+import asyncio
 import logging
 import threading
 import time
@@ -11,6 +12,9 @@ from hashlib import sha256
 from typing import Final
 
 from penstock.core.foreign_text import cut
+
+PAUSE_S: Final = 1.0
+"""Between two looks for messages whose minute is over."""
 
 WINDOW_S: Final = 60.0
 """Time in which the same message is counted instead of logged."""
@@ -74,6 +78,12 @@ class Repeats(logging.Filter):
                 self._said[key].more += 1
         _tell(over)
         return is_new
+
+    async def keep_telling(self) -> None:
+        """Log the numbers of repeats when they are due, for ever."""
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            self.tell_due()
 
     def tell_due(self) -> None:
         """Log the number of repeats of each message whose minute is over."""

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from penstock.telemetry.instruments import Distribution, clean_part
-from penstock.telemetry.metrics import AnyFamily, Metrics
+from penstock.telemetry.metrics import AnyFamily
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -15,6 +15,8 @@ SEND_S: Final = 5.0
 """Time to connect and to send all lines."""
 
 Tags = Iterable[tuple[str, str]]
+
+ReadMetrics = Callable[[], Awaitable[Iterable[AnyFamily]]]
 
 Counted = tuple[str, str]
 """A name, and the observed value in milliseconds. The value is empty for a counter."""
@@ -86,8 +88,8 @@ def _rate(count: float) -> str:
 
 
 class Sender:
-    def __init__(self, metrics: Metrics, host: str, port: int, tags: Tags = ()) -> None:
-        self._metrics = metrics
+    def __init__(self, read: ReadMetrics, host: str, port: int, tags: Tags = ()) -> None:
+        self._read = read
         self._host, self._port = host, port
         self._changes = Changes(tags)
         self._is_away = False
@@ -100,7 +102,7 @@ class Sender:
 
     async def send(self) -> None:
         """Send what changed. While StatsD is away, changes add up."""
-        lines = self._changes.lines(self._metrics.families())
+        lines = self._changes.lines(await self._read())
         try:
             async with asyncio.timeout(SEND_S):
                 await _send(self._host, self._port, "".join(f"{line}\n" for line in lines))

@@ -4,6 +4,7 @@ The law of this file: connections, all ports together, leave enough for the stor
 of the process, so that clients can't starve these.
 """
 
+import math
 import resource
 from dataclasses import dataclass
 from typing import Final
@@ -33,6 +34,7 @@ class Shares:
     """Connections at a time."""
 
     grpc: int
+    """Of each process that answers gRPC."""
     http: int
     other: int
     """On each of the other HTTP ports."""
@@ -54,8 +56,11 @@ def open_files_limit() -> int:
     return WANTED if soft == resource.RLIM_INFINITY else soft
 
 
-def share(limit: int, grpc_wanted: int = 0) -> Shares:
-    """Divide what may be opened; ConfigError if it is too little for what is wanted."""
+def share(limit: int, grpc_wanted: int = 0, workers: int = 1) -> Shares:
+    """Divide what each process may open; ConfigError if it is too little for what is wanted.
+
+    `grpc_wanted` connections are for all workers together.
+    """
     if limit < LEAST:
         raise ConfigError(
             f"the process may open {limit} files, and needs {LEAST}: raise the limit (ulimit -n)"
@@ -63,9 +68,10 @@ def share(limit: int, grpc_wanted: int = 0) -> Shares:
     spare = limit - RESERVED
     http, other = min(spare // 4, MAX_HTTP), min(spare // 16, MAX_OTHER)
     left = spare - http - 2 * other
-    if grpc_wanted > left:
+    if grpc_wanted > left * workers:
         raise ConfigError(
             f"PENSTOCK_GRPC_MAX_CONNECTIONS is {grpc_wanted}, but the process may open {limit} "
             f"files, and that is enough for {left} connections: raise the limit (ulimit -n)"
         )
-    return Shares(grpc_wanted or min(left, MAX_GRPC), http, other)
+    of_each = math.ceil((grpc_wanted or MAX_GRPC) / workers)
+    return Shares(min(left, of_each), http, other)

@@ -58,8 +58,8 @@ def grpc_options(listener: "Listener") -> Options:
 def _connection_options(listener: "Listener") -> Options:
     bounds = listener.bounds
     return (
-        # Without this a second server on the port would start, and take half of the calls.
-        ("grpc.so_reuseport", 0),
+        # With 1, a second server on the port would start, and take half of the calls.
+        ("grpc.so_reuseport", int(listener.shares_port)),
         # Of each address that is listened on. The default is no bound.
         ("grpc.max_allowed_incoming_connections", bounds.most),
         # Ends those that send nothing, half a preface, or no SETTINGS. The default is 2 minutes.

@@ -48,6 +48,8 @@ class Listener:
     max_message_bytes: int = DEFAULT_MAX_BYTES
     """Of a request, before and after it is decompressed."""
     bounds: ConnectionBounds = DEFAULT_BOUNDS
+    shares_port: bool = False
+    """Other workers of this server listen on the same port."""
 
     @property
     def address(self) -> str:
@@ -108,6 +110,14 @@ class GrpcServer:
     async def drain(self, timeout_s: float) -> None:
         """Say NOT_SERVING, and go on serving until clients have moved away or time is up."""
         await self._served.drain(timeout_s, self._connected_ports)
+
+    def begin_drain(self) -> None:
+        """Say NOT_SERVING, and go on serving: see `awaited`."""
+        self._served.begin_drain()
+
+    def awaited(self) -> str:
+        """Whom a drain waits for; empty if clients have moved away since the last look."""
+        return self._served.awaited(self._connected_ports())
 
     def _connected_ports(self) -> frozenset[int] | None:
         return None if self._listener.uds else connected_ports(self._listener.port)

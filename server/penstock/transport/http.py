@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.transport.codec import answer_to_json, json_to_request
@@ -12,7 +12,6 @@ from penstock.transport.http_accept import Accepting
 from penstock.transport.http_connection import Connections
 from penstock.transport.http_listen import listen
 from penstock.transport.http_site import ANSWER_S, Page, Reply, Site
-from penstock.transport.rls import RateLimitService
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -22,6 +21,14 @@ PROBED_BY: Final = ("OPTIONS", "POST")
 """Beside GET and HEAD: the reference server asks no prober for its method, and some use these."""
 
 
+class Decides(Protocol):
+    """What answers requests, as bytes: in this process or in another."""
+
+    async def should_rate_limit(
+        self, request: bytes, timeout_s: float | None = None, *, method: str = ""
+    ) -> bytes: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pages:
     """What the pages show, asked for each time."""
@@ -29,11 +36,11 @@ class Pages:
     is_healthy: Callable[[], bool]
     why_not_ready: Callable[[], Awaitable[str]]
     """Empty if it is ready."""
-    metrics: Callable[[], str]
+    metrics: Callable[[], Awaitable[str]]
     """In the text format of Prometheus."""
-    stats: Callable[[], str]
+    stats: Callable[[], Awaitable[str]]
     """Lines of `name: value`."""
-    rules: Callable[[], str]
+    rules: Callable[[], Awaitable[str]]
     """Lines, one for each rule."""
 
 
@@ -50,7 +57,7 @@ class HttpPort:
 class HttpServer:
     def __init__(
         self,
-        service: RateLimitService,
+        service: Decides,
         pages: Pages,
         main: HttpPort,
         debug: HttpPort,
@@ -130,14 +137,14 @@ class HttpServer:
         return Reply(STATUSES.get(code, 500), text, "application/json")
 
     async def _metrics(self, _: bytes) -> Reply:
-        return Reply(200, self._pages.metrics(), PROMETHEUS)
+        return Reply(200, await self._pages.metrics(), PROMETHEUS)
 
     async def _index(self, _: bytes) -> Reply:
         lines = [f"{path}: {page.help}\n" for path, page in self._debug.items()]
         return Reply(200, "".join(lines))
 
     async def _rules(self, _: bytes) -> Reply:
-        return Reply(200, self._pages.rules())
+        return Reply(200, await self._pages.rules())
 
     async def _stats(self, _: bytes) -> Reply:
-        return Reply(200, self._pages.stats())
+        return Reply(200, await self._pages.stats())

@@ -1,21 +1,15 @@
 """All that the gRPC port serves, whichever transport carries it, and how it is drained."""
 
-import asyncio
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.transport.draining import drain
 from penstock.transport.health import HealthChecks
 from penstock.transport.methods import Call, Methods, Unary, Waiting, service_names
 from penstock.transport.reflection import Reflection
 from penstock.transport.rls import RateLimitService
-
-LOG: Final = logging.getLogger(__name__)
-
-QUIET_S: Final = 0.5
-"""Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
 
 NAMED: Final = 5
 """Health checkers that one line of the log names."""
@@ -36,6 +30,8 @@ class Served:
     def __init__(self, service: RateLimitService, peeks: Peeks | None = None) -> None:
         self._service = service
         self._calls = 0
+        self._drained_s, self._seen_calls = 0.0, 0
+        """When the drain began, and the calls that had come at the last look."""
         self._health = HealthChecks()
         decisions = {path: Unary(self._start) for path in service.methods()}
         self.methods: Methods = {**decisions, **self._health.methods()}
@@ -59,23 +55,25 @@ class Served:
         They have once every health checker has been told, and no call came for a while. The log
         has whom the drain waits for.
         """
-        self.set_serving(serving=False)
-        start, told = time.monotonic(), ""
-        while (left := start + timeout_s - time.monotonic()) > 0:
-            calls = self._calls
-            await asyncio.sleep(min(QUIET_S, left))
-            awaited = self._awaited(start, connected(), is_busy=calls != self._calls)
-            if not awaited:
-                return
-            if awaited != told:
-                told = awaited
-                LOG.info("draining: waiting for %s", awaited)
-        LOG.warning("draining took %s s, which is all it may; was waiting for %s", timeout_s, told)
 
-    def _awaited(self, start: float, ports: frozenset[int] | None, *, is_busy: bool) -> str:
-        """Whom a drain waits for; empty if there is nobody."""
-        checkers = self._health.checkers.awaited_since(start, ports)
-        waits = ["clients that still send requests"] if is_busy else []
+        async def look() -> str:
+            return self.awaited(connected())
+
+        self.begin_drain()
+        await drain(look, timeout_s)
+
+    def begin_drain(self) -> None:
+        self.set_serving(serving=False)
+        self._drained_s, self._seen_calls = time.monotonic(), self._calls
+
+    def awaited(self, ports: frozenset[int] | None) -> str:
+        """Whom a drain waits for; empty if there is nobody, and no call came since the last look.
+
+        `ports` are the clients' ports of open connections; None if nobody knows them.
+        """
+        before, self._seen_calls = self._seen_calls, self._calls
+        checkers = self._health.checkers.awaited_since(self._drained_s, ports)
+        waits = ["clients that still send requests"] if before != self._calls else []
         if checkers:
             more = "" if len(checkers) <= NAMED else f" and {len(checkers) - NAMED} more"
             names = ", ".join(checkers[:NAMED]) + more

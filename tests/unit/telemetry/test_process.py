@@ -21,6 +21,7 @@ def figures(metrics: Metrics) -> Samples:
 def test_figures_are_plausible() -> None:
     """Memory of an interpreter, files that are open, and a start that is just now."""
     metrics = Metrics()
+    process.note_start(metrics)
     process.watch_process(metrics)
     found = figures(metrics)
     assert 5e6 < found[sample("process_resident_memory_bytes")] < 5e9

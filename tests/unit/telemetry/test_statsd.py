@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.telemetry import statsd
 from penstock.telemetry.instruments import MAX_SERIES, Family, Value
-from penstock.telemetry.metrics import SECONDS, Metrics
-from penstock.telemetry.statsd import Changes, Sender
+from penstock.telemetry.metrics import SECONDS, AnyFamily, Metrics
+from penstock.telemetry.statsd import Changes, ReadMetrics, Sender
 
 RULE = ("d", "user_bob")
 HITS = "ratelimit.service.rate_limit.d.user_bob.total_hits"
@@ -67,6 +67,13 @@ async def listening(received: Received, port: int = 0) -> AsyncIterator[int]:
     received.read([line for text in arrived for line in text.decode().splitlines()])
 
 
+def reader(metrics: Metrics) -> ReadMetrics:
+    async def read() -> Iterable[AnyFamily]:
+        return metrics.families()
+
+    return read
+
+
 def hit(metrics: Metrics, times: int = 1) -> None:
     metrics.rule_hits.of(RULE, RULE).total_hits += times
 
@@ -84,7 +91,7 @@ async def test_names_are_those_of_the_reference_server() -> None:
     metrics.store_writes.of("speculative", "landed").add(5)
     metrics.circuit_open.value = True
     async with listening(received) as port:
-        await Sender(metrics, "127.0.0.1", port).send()
+        await Sender(reader(metrics), "127.0.0.1", port).send()
     service = "ratelimit.service"
     assert received.counters == {
         f"{service}.rate_limit.d.user_bob.total_hits": 9,
@@ -107,7 +114,7 @@ async def test_changes_add_up_to_the_counter() -> None:
     """However often they are sent, and however many they are."""
     metrics, received = Metrics(), Received()
     async with listening(received) as port:
-        sender = Sender(metrics, "127.0.0.1", port)
+        sender = Sender(reader(metrics), "127.0.0.1", port)
         for times in (1, 0, 5, 1_234_567):
             hit(metrics, times)
             await sender.send()
@@ -131,7 +138,7 @@ async def test_nothing_is_lost_while_statsd_is_away(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.INFO)
     metrics, received = Metrics(), Received()
     async with listening(received) as port:
-        sender = Sender(metrics, "127.0.0.1", port)
+        sender = Sender(reader(metrics), "127.0.0.1", port)
         hit(metrics)
         await sender.send()
     for _ in range(3):
@@ -165,7 +172,7 @@ async def test_a_listener_that_does_not_read_is_given_up_on(
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1)
     port = server.sockets[0].getsockname()[1]
-    sender = Sender(metrics, "127.0.0.1", port)
+    sender = Sender(reader(metrics), "127.0.0.1", port)
     await sender.send()
     for writer in connected:
         writer.transport.abort()
@@ -181,7 +188,7 @@ async def test_a_listener_that_does_not_read_is_given_up_on(
 @pytest.mark.parametrize("host", ["a..b", "x" * 300])
 async def test_a_name_that_is_no_name_is_told(host: str, caplog: pytest.LogCaptureFixture) -> None:
     """The server goes on without StatsD."""
-    await Sender(Metrics(), host, 8125).send()
+    await Sender(reader(Metrics()), host, 8125).send()
     assert f"can't reach StatsD at {host}:8125" in caplog.text
 
 

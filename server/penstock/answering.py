@@ -1,0 +1,219 @@
+"""The part of a server that answers calls: rules, limiter, health and the gRPC port.
+
+One process is a whole server with this and `front.py`. With `--workers`, each worker has one of
+these, and the process that started the workers has the front.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.build import grpc_listener, limiter_options, make_tracer, rules_source
+from penstock.config.print_rules import rule_lines
+from penstock.config.problems import RulesError
+from penstock.config.rules import LoadedRules
+from penstock.config.settings import Settings
+from penstock.config.watch import RulesWatcher
+from penstock.core.rules import Rules
+from penstock.errors import StoreError
+from penstock.memory import Memory, find_trim
+from penstock.service.health import Health
+from penstock.service.limiter import Limiter
+from penstock.service.peeking import ReadOnlyBuckets
+from penstock.service.policies import Policies
+from penstock.store.open import open_store
+from penstock.store.port import Store
+from penstock.supervise import Parts, Work
+from penstock.telemetry.metrics import AnyFamily, Metrics
+from penstock.telemetry.process import measure_lag, watch_process
+from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.rls import RateLimitService
+from penstock.transport.served import Peeks
+
+if TYPE_CHECKING:
+    from penstock.telemetry.tracing import Tracer
+
+LOG: Final = logging.getLogger(__name__)
+
+LEAST_PAUSE_S: Final = 1.0
+"""Between two looks at what is stored for all, however short the time for changes is."""
+
+
+def clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@asynccontextmanager
+async def open_answering(
+    settings: Settings, shared_port: int | None = None
+) -> AsyncIterator["Answering"]:
+    """Load the rules and open the store. ConfigError if that can't be done.
+
+    `shared_port` is the gRPC port, where other workers of this server listen on it, too.
+    """
+    metrics = Metrics()
+    watcher = RulesWatcher(rules_source(settings), metrics.config_load_error.add)
+    # Before the store, so that a typo in the rules or settings leaves no new file behind.
+    loaded = _load_rules(watcher, settings, metrics)
+    listener = grpc_listener(settings)
+    if shared_port is not None:
+        listener = replace(listener, port=shared_port, shares_port=True)
+    tracer = make_tracer(settings)
+    remembers = settings.local_cache_size_in_bytes != 0
+    try:
+        store = await open_store(settings.store, metrics, tracer, remembers_denials=remembers)
+        try:
+            answering = Answering(settings, listener, watcher, store, metrics, tracer)
+            if loaded is not None:
+                answering.use(loaded)
+            yield answering
+        finally:
+            await store.close()
+    finally:
+        if tracer is not None:
+            tracer.stop()
+
+
+def _load_rules(watcher: RulesWatcher, settings: Settings, metrics: Metrics) -> LoadedRules | None:
+    try:
+        return watcher.load()
+    except RulesError as exc:
+        if not settings.force_start_without_initial_config:
+            raise
+        metrics.config_load_error.add()
+        LOG.error("starting without rules, they can't be used:\n%s", exc)
+        return None
+
+
+class Answering:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: Listener,
+        watcher: RulesWatcher,
+        store: Store,
+        metrics: Metrics,
+        tracer: "Tracer | None",
+    ) -> None:
+        self.metrics: Final = metrics
+        self.parts: Final = Parts(metrics, self._announce)
+        self.announced: Callable[[], None] = lambda: None
+        """Called when health may have changed."""
+        self._settings = settings
+        self._watcher = watcher
+        self._store = store
+        self._rules: Rules = {}
+        self._ended_elsewhere = ""
+        self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
+        self._limiter = Limiter(store, limiter_options(settings), clock_ms, self._policies, metrics)
+        self._peeking = Limiter(
+            ReadOnlyBuckets(store), limiter_options(settings), clock_ms, self._policies
+        )
+        self._health = Health(
+            lambda: self._limiter.ready,
+            lambda: self.parts.ended or self._ended_elsewhere,
+            needs_rules=settings.healthy_with_at_least_one_config_loaded,
+            look=self._look_at_store if settings.ready_needs_store else None,
+        )
+        self.service: Final = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
+        peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
+        self._grpc = GrpcServer(
+            self.service, listener, peeks=Peeks(peeks, lambda domain: domain in self._rules)
+        )
+        metrics.workers.value = 1
+        watch_process(metrics)
+
+    def use(self, loaded: LoadedRules) -> None:
+        if loaded.warnings:
+            # At once: one by one they would be folded, as if they were the same again and again.
+            LOG.warning("rules to look at:\n%s", "\n".join(map(str, loaded.warnings)))
+        self._rules = loaded.rules
+        self._limiter.use(loaded.rules)
+        self._peeking.use(loaded.rules)
+        self.metrics.config_load_success.add()
+        LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)))
+
+    async def prepare(self) -> None:
+        """Learn what is stored for all, before calls come."""
+        try:
+            await self._policies.read_system()
+        except StoreError as exc:
+            LOG.warning("starting without a look at stored limits: %s", exc)
+
+    async def start(self) -> str:
+        """Answer calls; returns the address. ConfigError if the port can't be had."""
+        address = await self._grpc.start()
+        metrics = self.metrics
+        works = [
+            Work("the measure of the event loop", lambda: measure_lag(metrics)),
+            Work("the watch over the rules", self._follow_rules),
+            Work("the look at stored limits", self._follow_system),
+        ]
+        if (trim := find_trim()) is not None:
+            works.append(Work("the return of memory", Memory(trim).keep_small))
+        self.parts.keep(self._grpc)
+        for work in works:
+            self.parts.keep(work)
+        self._announce()
+        return address
+
+    def is_healthy(self) -> bool:
+        return self._health.is_healthy()
+
+    async def why_not_ready(self) -> str:
+        return await self._health.why_not_ready()
+
+    def note_ended_elsewhere(self, names: str) -> None:
+        """Parts of the server in another process have ended, or run again: then it is empty."""
+        self._ended_elsewhere = names
+        self._announce()
+
+    async def read_rules(self) -> str:
+        return "".join(f"{line}\n" for line in rule_lines(self._rules))
+
+    async def read_metrics(self) -> list[AnyFamily]:
+        return self.metrics.families()
+
+    def begin_drain(self) -> None:
+        """Tell health checks that clients should move away, and go on answering."""
+        self._health.is_draining = True
+        self._grpc.begin_drain()
+        self.announced()
+
+    def awaited(self) -> str:
+        """Whom a drain waits for; empty if clients have moved away since the last look."""
+        return self._grpc.awaited()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Begin to drain, and wait until clients have moved away."""
+        self._health.is_draining = True
+        await self._grpc.drain(timeout_s)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, and give those under way the time to finish."""
+        await self._grpc.stop(grace_s)
+
+    async def _follow_rules(self) -> None:
+        async for loaded in self._watcher.changes():
+            self.use(loaded)
+            self._announce()
+
+    async def _follow_system(self) -> None:
+        """Learn what holds for all, also where rules are all that is asked for."""
+        while True:
+            await asyncio.sleep(max(self._settings.policy_cache_ttl / 1000, LEAST_PAUSE_S))
+            with suppress(StoreError):
+                await self._policies.read_system()
+
+    def _announce(self) -> None:
+        """Let health checks see what there is to see."""
+        self._grpc.set_serving(serving=self._health.is_healthy())
+        self.announced()
+
+    async def _look_at_store(self) -> None:
+        await self._policies.read_system()
+        await self._store.check_writable()

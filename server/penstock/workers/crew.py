@@ -1,0 +1,177 @@
+"""All workers as one engine behind the front: they answer calls, and are asked as one."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
+
+from penstock.build import grpc_listener, rules_source
+from penstock.config.problems import RulesError
+from penstock.config.settings import Settings
+from penstock.supervise import Parts, Work
+from penstock.telemetry.metrics import AnyFamily, Metrics
+from penstock.telemetry.process import watch_process
+from penstock.telemetry.totals import retire, take_snapshot, total
+from penstock.transport.draining import drain
+from penstock.workers.channel import ChannelError
+from penstock.workers.orders import Begin
+from penstock.workers.port import reserve
+from penstock.workers.remote import RemoteService
+from penstock.workers.slot import Slot
+
+LOG: Final = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""Between two looks at workers that may hang."""
+
+READY_S: Final = 0.9
+"""For a worker to say whether it is ready: a look at the store takes 0.8 s, and probes wait 1 s."""
+
+AWAITED_S: Final = 2.0
+"""For a worker to say whom it waits for."""
+
+
+@asynccontextmanager
+async def open_crew(settings: Settings) -> AsyncIterator["Crew"]:
+    """Check what can be checked once for all workers; ConfigError if something is wrong."""
+    try:
+        rules_source(settings).load()
+    except RulesError:
+        if not settings.force_start_without_initial_config:
+            raise
+    listener = grpc_listener(settings)
+    async with reserve(listener) as port:
+        yield Crew(settings, port, replace(listener, port=port).address)
+
+
+class Crew:
+    def __init__(self, settings: Settings, grpc_port: int, address: str) -> None:
+        self.metrics: Final = Metrics()
+        self.parts: Final = Parts(self.metrics, self._tell_ended_parts)
+        self._address = address
+        begin = Begin(settings, grpc_port)
+        self._slots = [
+            Slot(number, begin, self._has_serving, self._brief, self._retire)
+            for number in range(1, settings.workers + 1)
+        ]
+        self.service: Final = RemoteService(self._slots)
+        self._has_begun = False
+        self._is_draining = False
+        self._retired = retire()
+        """What workers have counted that have ended."""
+        watch_process(self.metrics)
+
+    async def prepare(self) -> None:
+        """Nothing: workers prepare themselves."""
+
+    async def start(self) -> str:
+        """Start all workers; returns their address when all serve. ConfigError if one can't."""
+        starting = [asyncio.create_task(slot.begin()) for slot in self._slots]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.wait(starting)
+            raise
+        for slot in self._slots:
+            self.parts.keep(slot, has_stand_ins=True)
+        self.parts.keep(Work("the watch over the workers", self._watch))
+        self._has_begun = True
+        return self._address
+
+    def is_healthy(self) -> bool:
+        """Whether requests should come here.
+
+        A worker that is gone holds no connections: its clients connect anew, to other workers. A
+        worker that runs and is not well holds connections that are not served.
+        """
+        running = [slot for slot in self._slots if slot.is_serving]
+        is_up = self._has_begun and not self._is_draining and not self.parts.ended
+        return is_up and bool(running) and all(slot.is_well for slot in running)
+
+    async def why_not_ready(self) -> str:
+        if self._is_draining:
+            return "draining"
+        if ended := self.parts.ended:
+            return f"{ended} ended by itself"
+        running = [slot for slot in self._slots if slot.is_serving]
+        if not running or not self._has_begun:
+            return "no worker serves"
+        return "; ".join(_once(await self._ask_all("ready", READY_S)))
+
+    async def read_rules(self) -> str:
+        """The rules of the first worker that answers. All workers follow the same files."""
+        for slot in self._slots:
+            try:
+                return str(await slot.ask("rules", timeout_s=AWAITED_S))
+            except ChannelError:
+                continue
+        return ""
+
+    async def read_metrics(self) -> list[AnyFamily]:
+        await asyncio.gather(*[slot.read_metrics() for slot in self._slots])
+        # No await from here on: a worker that ends meanwhile would be counted twice.
+        snapshots = [slot.snapshot for slot in self._slots if slot.snapshot is not None]
+        return total([take_snapshot(self.metrics), self._retired, *snapshots]).families()
+
+    def begin_drain(self) -> None:
+        self._is_draining = True
+        for slot in self._slots:
+            slot.tell("drain")
+
+    async def drain(self, timeout_s: float) -> None:
+        """Workers that nobody needs any more go on serving until that is so for all."""
+
+        async def look() -> str:
+            return ", and ".join(_once(await self._ask_all("awaited", AWAITED_S)))
+
+        self.begin_drain()
+        await drain(look, timeout_s)
+
+    async def stop(self, grace_s: float) -> None:
+        await asyncio.gather(*[slot.stop(grace_s) for slot in self._slots])
+
+    async def _ask_all(self, what: str, timeout_s: float) -> list[str]:
+        """The answers of all workers; that it does not answer is the answer of one that hangs."""
+
+        async def ask(slot: Slot) -> str:
+            try:
+                return str(await slot.ask(what, timeout_s=timeout_s))
+            except ChannelError as exc:
+                return str(exc)
+
+        running = [slot for slot in self._slots if slot.is_serving]
+        return await asyncio.gather(*map(ask, running))
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for slot in self._slots:
+                slot.look()
+
+    def _has_serving(self) -> bool:
+        return any(slot.is_serving for slot in self._slots)
+
+    def _brief(self, slot: Slot) -> None:
+        """Tell a worker that has begun what the others have been told."""
+        slot.tell("ended parts", self.parts.ended)
+        if self._is_draining:
+            slot.tell("drain")
+
+    def _retire(self, slot: Slot) -> None:
+        """Keep what a worker had counted that has ended."""
+        snapshot, slot.snapshot = slot.snapshot, None
+        if snapshot is not None:
+            self._retired = retire(self._retired, snapshot)
+
+    def _tell_ended_parts(self) -> None:
+        """Health checks over gRPC, which workers answer, depend on the ports of the parent, too."""
+        for slot in self._slots:
+            slot.tell("ended parts", self.parts.ended)
+
+
+def _once(texts: Iterable[str]) -> Iterable[str]:
+    return dict.fromkeys(text for text in texts if text)

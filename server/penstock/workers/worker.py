@@ -1,0 +1,157 @@
+"""A worker: it answers calls, and does what its parent asks, until the parent tells it to stop."""
+
+import asyncio
+import logging
+import socket
+from typing import Any, Final, cast
+
+from penstock.answering import Answering, open_answering
+from penstock.errors import PenstockError
+from penstock.supervise import Work
+from penstock.telemetry.logs import set_up
+from penstock.telemetry.repeats import Repeats
+from penstock.telemetry.totals import Snapshot, take_snapshot
+from penstock.workers.channel import Channel, Handle, open_channel
+from penstock.workers.orders import MAY_PASS, Begin, Question, write_answer, write_error
+
+LOG: Final = logging.getLogger(__name__)
+
+STATUS_S: Final = 1.0
+"""How often the parent hears of a worker, so that the parent notices a worker that hangs."""
+
+GRACE_S: Final = 2.0
+"""For calls under way when the parent is gone. They take milliseconds."""
+
+EXIT_ERROR: Final = 2
+
+
+def main(number: int, descriptor: int) -> int:
+    """Run until the parent says so, or is gone; returns the exit code."""
+
+    async def run() -> int:
+        return await Worker().run(number, socket.socket(fileno=descriptor))
+
+    return asyncio.run(run())
+
+
+class Worker:
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._begin: asyncio.Future[Begin] = loop.create_future()
+        self._begun: asyncio.Future[dict[str, str]] = loop.create_future()
+        """The address, or the error that is in the way."""
+        self._stop: asyncio.Future[float] = loop.create_future()
+        """Set to the time that calls under way have to finish."""
+        self._stopped: asyncio.Future[Snapshot] = loop.create_future()
+        """The last that was counted."""
+        self._answering: Answering | None = None
+
+    async def run(self, number: int, end: socket.socket) -> int:
+        channel = await open_channel(end, "the parent", self._handles())
+        hearing = asyncio.create_task(channel.run())
+        hearing.add_done_callback(self._stop_without_parent)
+        try:
+            either: set[asyncio.Future[Any]] = {hearing, self._begin}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if hearing.done():
+                return EXIT_ERROR
+            begin = self._begin.result()
+            repeats = set_up(begin.settings.log_level, begin.settings.log_format, number)
+            try:
+                return await self._serve(begin, channel, repeats)
+            finally:
+                repeats.tell_all()
+        finally:
+            await channel.finish()
+            await hearing
+
+    async def _serve(self, begin: Begin, channel: Channel, repeats: Repeats) -> int:
+        try:
+            async with open_answering(begin.settings, begin.grpc_port) as answering:
+                self._answering = answering
+                try:
+                    await answering.prepare()
+                    address = await answering.start()
+                    self._keep_parts(answering, channel, repeats)
+                    self._begun.set_result({"address": address})
+                    await self._serve_until_told(answering)
+                finally:
+                    await answering.parts.stop()
+                    await answering.stop(self._stop.result() if self._stop.done() else GRACE_S)
+        except PenstockError as exc:
+            if self._begun.done():
+                LOG.error("this worker can't go on: %s", exc)
+            else:
+                self._begun.set_result({"error": str(exc)})
+            return EXIT_ERROR
+        # Only now: what the store still had to write is counted, too.
+        self._stopped.set_result(take_snapshot(answering.metrics))
+        return 0
+
+    def _keep_parts(self, answering: Answering, channel: Channel, repeats: Repeats) -> None:
+        def tell_status() -> None:
+            channel.tell("status", {"healthy": answering.is_healthy()})
+
+        async def keep_telling() -> None:
+            while True:
+                tell_status()
+                await asyncio.sleep(STATUS_S)
+
+        answering.announced = tell_status
+        answering.parts.keep(Work("the word to the parent", keep_telling))
+        answering.parts.keep(Work("the count of repeated messages", repeats.keep_telling))
+        tell_status()
+
+    async def _serve_until_told(self, answering: Answering) -> None:
+        failed = asyncio.create_task(answering.parts.failed())
+        try:
+            either: set[asyncio.Future[Any]] = {failed, self._stop}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                await failed
+        finally:
+            failed.cancel()
+
+    def _stop_without_parent(self, _: object) -> None:
+        """Never outlive the parent: nobody else tells a worker to stop."""
+        if not self._stop.done():
+            LOG.error("the process that started this worker has ended, so this worker stops")
+            self._stop.set_result(GRACE_S)
+
+    def _handles(self) -> dict[str, Handle]:
+        """The parent asks for no more than to begin until that has been answered."""
+
+        def serving() -> Answering:
+            return cast("Answering", self._answering)
+
+        return {
+            "begin": self._handle_begin,
+            "decide": self._decide,
+            "metrics": lambda _: take_snapshot(serving().metrics),
+            "ready": lambda _: serving().why_not_ready(),
+            "rules": lambda _: serving().read_rules(),
+            "ended parts": lambda names: serving().note_ended_elsewhere(names),
+            "drain": lambda _: serving().begin_drain(),
+            "awaited": lambda _: serving().awaited(),
+            "stop": self._handle_stop,
+        }
+
+    async def _handle_begin(self, body: Any) -> dict[str, str]:
+        self._begin.set_result(Begin.read(body))
+        return await self._begun
+
+    async def _handle_stop(self, grace_s: float) -> Snapshot:
+        self._stop.set_result(grace_s)
+        return await self._stopped
+
+    async def _decide(self, body: Any) -> Any:
+        question = Question.read(body)
+        service = cast("Answering", self._answering).service
+        try:
+            return write_answer(
+                await service.should_rate_limit(
+                    question.request, question.timeout_s, method=question.method
+                )
+            )
+        except MAY_PASS as exc:
+            return write_error(exc)
