@@ -28,6 +28,7 @@ from penstock.config.kinds import (
     TAGS,
     TEXT,
     UNAVAILABLE,
+    WORKERS,
     Kind,
 )
 from penstock.config.settings import Settings
@@ -52,6 +53,7 @@ SAMPLES: Mapping[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     SHARE.shown: (("0.25", 0.25), ("1", 1.0)),
     SIZE.shown: (("0", 0), ("1048576", 1_048_576)),
     COUNT.shown: (("0", 0), ("1000", 1_000)),
+    WORKERS.shown: (("1", 1), ("256", 256)),
     CALLS.shown: (("1", 1), ("1000000", 1_000_000)),
     REQUEST_BYTES.shown: (("1024", 1_024), ("1048576", 1_048_576)),
     DECISIONS.shown: (("on", "on"), ("OFF", "off")),
