@@ -10,7 +10,6 @@ import grpc
 from penstock.errors import ConfigError
 from penstock.transport.address import write_address
 from penstock.transport.http_listen import resolve, why_refused
-from penstock.transport.tls import server_credentials
 from penstock.transport.unix_socket import free_path
 
 if TYPE_CHECKING:
@@ -22,9 +21,10 @@ PORT_TRIES: Final = 20
 """A port that is free on IPv6 is nearly always free on IPv4, too."""
 
 
-async def bind(server: grpc.aio.Server, listener: "Listener") -> int:
+async def bind(
+    server: grpc.aio.Server, listener: "Listener", credentials: grpc.ServerCredentials | None
+) -> int:
     """Bind the listener's address; returns the real port. ConfigError if it can't be."""
-    credentials = server_credentials(listener.tls) if listener.tls else None
 
     def add(address: str) -> int:  # RuntimeError if it is refused
         if credentials is not None:

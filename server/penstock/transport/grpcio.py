@@ -15,14 +15,15 @@ from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.transport.address import write_address
 from penstock.transport.checkers import connected_ports
-from penstock.transport.client_names import NamedClients
 from penstock.transport.codec import METHOD, SERVICE, decode_request
 from penstock.transport.grpc_bind import bind
+from penstock.transport.grpc_names import NamedClients
 from penstock.transport.grpc_options import (
     DEFAULT_BOUNDS,
     ConnectionBounds,
     grpc_options,
 )
+from penstock.transport.grpc_tls import FollowedCredentials, follow_credentials, server_credentials
 from penstock.transport.health import HealthChecks
 from penstock.transport.notes import DOMAIN, PEEK_METHOD, PEEK_SERVICE, UNKNOWN
 from penstock.transport.open_calls import OpenCalls
@@ -94,6 +95,7 @@ class GrpcServer:
         self._health = HealthChecks()
         self._server: grpc.aio.Server | None = None
         self._serving: asyncio.Task[Any] | None = None
+        self._followed: FollowedCredentials | None = None
 
     async def start(self) -> str:
         """Listen, for the first time or once more; returns the address.
@@ -104,7 +106,8 @@ class GrpcServer:
         await self.stop(0)
         self._server = server = self._make_server()
         # Should it end, the next one has to have the same port.
-        self._listener = replace(self._listener, port=await bind(server, self._listener))
+        port = await bind(server, self._listener, self._credentials())
+        self._listener = replace(self._listener, port=port)
         before = asyncio.all_tasks()
         await server.start()
         self._serving = _find_serving(asyncio.all_tasks() - before)
@@ -168,6 +171,14 @@ class GrpcServer:
                 raise
             # What ended the server is raised once more, to whoever stops it first.
             await server.stop(grace_s)
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        tls = self._listener.tls
+        if tls is None:
+            return None
+        if self._followed is None:
+            self._followed = follow_credentials(tls)
+        return server_credentials(tls, self._followed)
 
     def _make_server(self) -> grpc.aio.Server:
         san = self._listener.tls.client_san if self._listener.tls else ""
