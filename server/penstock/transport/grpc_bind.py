@@ -10,7 +10,7 @@ import grpc
 from penstock.errors import ConfigError
 from penstock.transport.address import write_address
 from penstock.transport.http_listen import resolve, why_refused
-from penstock.transport.unix_socket import free_path
+from penstock.transport.unix_socket import NO_PLACE, free_path
 
 if TYPE_CHECKING:
     from penstock.transport.grpcio import Listener
@@ -40,7 +40,7 @@ async def bind(
             return _add_ipv4_only(add, listener.port)
         return add(listener.address)
     except RuntimeError as exc:
-        place = "the path is too long, or its directory does not exist"
+        place = NO_PLACE
         if not listener.uds:
             place = await _why_refused(listener)
         raise ConfigError(f"cannot listen on {listener.address}: {place}") from exc

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,6 +15,7 @@ from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.transport.address import write_address
 from penstock.transport.checkers import connected_ports
 from penstock.transport.codec import METHOD, SERVICE, decode_request
+from penstock.transport.draining import drain
 from penstock.transport.grpc_bind import bind
 from penstock.transport.grpc_names import NamedClients
 from penstock.transport.grpc_options import (
@@ -31,12 +31,6 @@ from penstock.transport.rls import RateLimitService
 from penstock.transport.tls import Tls
 
 LOG: Final = logging.getLogger(__name__)
-
-QUIET_S: Final = 0.5
-"""Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
-
-NAMED: Final = 5
-"""Health checkers that one line of the log names."""
 
 SERVING_TASK: Final = "_server_main_loop"
 """gRPC's coroutine that accepts calls. It is the only thing that tells when gRPC has stopped to."""
@@ -136,28 +130,10 @@ class GrpcServer:
         has whom the drain waits for.
         """
         self.set_serving(serving=False)
-        start, told = time.monotonic(), ""
-        while (left := start + timeout_s - time.monotonic()) > 0:
-            calls = self._calls
-            await asyncio.sleep(min(QUIET_S, left))
-            awaited = self._awaited(start, is_busy=calls != self._calls)
-            if not awaited:
-                return
-            if awaited != told:
-                told = awaited
-                LOG.info("draining: waiting for %s", awaited)
-        LOG.warning("draining took %s s, which is all it may; was waiting for %s", timeout_s, told)
+        await drain(self._health.checkers, lambda: self._calls, self._connected, timeout_s)
 
-    def _awaited(self, start: float, *, is_busy: bool) -> str:
-        """Whom a drain waits for; empty if there is nobody."""
-        ports = None if self._listener.uds else connected_ports(self._listener.port)
-        checkers = self._health.checkers.awaited_since(start, ports)
-        waits = ["clients that still send requests"] if is_busy else []
-        if checkers:
-            more = "" if len(checkers) <= NAMED else f" and {len(checkers) - NAMED} more"
-            names = ", ".join(checkers[:NAMED]) + more
-            waits.append(f"health checkers that were not told yet: {names}")
-        return ", and ".join(waits)
+    def _connected(self) -> frozenset[int] | None:
+        return None if self._listener.uds else connected_ports(self._listener.port)
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and give those under way the time to finish."""
