@@ -10,8 +10,8 @@ import pytest
 from penstock.core.request import Descriptor, Request
 from penstock.core.take import Take, Taken
 from penstock.errors import OverloadError
-from penstock.service.limiter import Limiter, OnUnavailable, Options
-from penstock.store.memory import MemoryStore
+from penstock.service.answer import OnUnavailable, Options
+from penstock.service.limiter import Limiter
 from penstock.telemetry.metrics import Metrics
 from penstock.transport.codec import decode_response, encode_request
 from penstock.transport.rls import RateLimitService
@@ -19,6 +19,7 @@ from penstock.transport.rls import RateLimitService
 from tests.attacks.calls import ALONE, PATH, RULES
 from tests.support.metrics import read, read_text, sample
 from tests.support.processes import penstock
+from tests.support.stores import AwaitedStore
 from tests.support.web import get
 from tests.unit.transport.conftest import NOW, rules
 
@@ -30,7 +31,7 @@ def ask(value: str, hits: int | None = None) -> bytes:
     return encode_request(Request("d", (Descriptor((("many", value),), hits),)))
 
 
-class Slow(MemoryStore):
+class Slow(AwaitedStore):
     """Answers once it is let go, and counts what it was asked."""
 
     def __init__(self) -> None:

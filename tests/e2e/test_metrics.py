@@ -16,12 +16,12 @@ from penstock.cli import main
 from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Override, Request
+from penstock.service.prepared import KEPT
 from penstock.store.dynamodb.location import Location
 from penstock.store.policy_port import Change
 from penstock.store.sqlite import SqliteStore
 from penstock.telemetry.hits import MAX_DETAILED
 from penstock.transport.codec import METHOD, SERVICE, encode_request
-from penstock.transport.rls import CACHED
 
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.metrics import Samples, changed, read_text, sample
@@ -73,7 +73,7 @@ entities:
   - {keys: [api_key, model], entity: "{api_key}", resource: "{model}"}
 """
 
-ROUND = CACHED + 1_000
+ROUND = KEPT + 1_000
 """Requests of seven values each, which fill every cache that they can fill quickly."""
 
 PIPELINED = 100
