@@ -11,9 +11,8 @@ from penstock.service.headers import HeaderNames
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.statsd import Sender
 from penstock.transport.descriptors import Shares, open_files_limit, share
-from penstock.transport.grpc_options import ConnectionBounds
-from penstock.transport.grpcio import Listener
 from penstock.transport.http import HttpPort
+from penstock.transport.listener import ConnectionBounds, Listener
 from penstock.transport.tls import CLIENT_CA, choose_tls
 
 if TYPE_CHECKING:

@@ -39,8 +39,9 @@ from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.process import measure_lag, watch_process
 from penstock.telemetry.repeats import Repeats
 from penstock.transport.descriptors import raise_open_files_limit
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.grpcio import GrpcServer
 from penstock.transport.http import HttpServer, Pages
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 from penstock.transport.served import Peeks
 

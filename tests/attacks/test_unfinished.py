@@ -12,9 +12,10 @@ from penstock.core.request import Descriptor, Request
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
+from penstock.transport.call_bounds import CallBounds
 from penstock.transport.codec import decode_response, encode_request
-from penstock.transport.grpcio import GrpcServer, Listener
-from penstock.transport.open_calls import OpenCalls
+from penstock.transport.grpcio import GrpcServer
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
 from tests.attacks.calls import PATH, RULES, call
@@ -64,11 +65,11 @@ async def test_unfinished_calls_take_little_memory_and_no_one_s_place(
 
 
 @asynccontextmanager
-async def calling(open_calls: OpenCalls) -> AsyncIterator[grpc.aio.Channel]:
+async def calling(bounds: CallBounds) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to a server with bounds of its own."""
     limiter = Limiter(MemoryStore(), Options(), lambda: NOW)
     limiter.use(rules())
-    server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0), open_calls)
+    server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0), bounds)
     async with grpc.aio.insecure_channel(await server.start()) as channel:
         yield channel
     await server.stop(0)
@@ -76,7 +77,7 @@ async def calling(open_calls: OpenCalls) -> AsyncIterator[grpc.aio.Channel]:
 
 async def test_a_call_without_its_message_ends() -> None:
     """The caller is told why, and a call that ends without a message is told, too."""
-    async with calling(OpenCalls(message_s=0.05)) as channel:
+    async with calling(CallBounds(message_s=0.05)) as channel:
         method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(PATH)
         silent = method()
         assert await silent.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -85,7 +86,7 @@ async def test_a_call_without_its_message_ends() -> None:
 
 async def test_a_call_that_ends_without_a_message_is_told() -> None:
     """There is nothing to decide."""
-    async with calling(OpenCalls()) as channel:
+    async with calling(CallBounds()) as channel:
         method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(PATH)
         empty = method()
         await empty.done_writing()
@@ -95,7 +96,7 @@ async def test_a_call_that_ends_without_a_message_is_told() -> None:
 
 async def test_the_oldest_unfinished_call_makes_room() -> None:
     """Those that came later still have their turn."""
-    async with calling(OpenCalls(message_s=600, max_waiting=2)) as channel:
+    async with calling(CallBounds(message_s=600, max_waiting=2)) as channel:
         method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(PATH)
         unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PATH)
         oldest = method()
@@ -112,7 +113,7 @@ async def test_the_oldest_unfinished_call_makes_room() -> None:
 
 async def test_streams_that_stay_open_are_few() -> None:
     """Health watchers and reflection: above the bound they are refused, and told so."""
-    async with calling(OpenCalls(max_streams=2)) as channel:
+    async with calling(CallBounds(max_streams=2)) as channel:
         watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
         kept = [watch(b"") for _ in range(2)]

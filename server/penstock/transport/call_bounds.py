@@ -1,6 +1,11 @@
 """How many calls clients may leave open, and for how long."""
 
 from dataclasses import dataclass
+from typing import Final
+
+LATE_MESSAGE: Final = "the message of the call did not come in time"
+NO_MESSAGE: Final = "the call has no message"
+"""What callers are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,4 @@ class CallBounds:
         return f"{self.max_streams} streams are open, which is the most that this server keeps"
 
 
-LATE_MESSAGE = "the message of the call did not come in time"
-NO_MESSAGE = "the call has no message"
-"""What callers are told."""
+DEFAULT_CALL_BOUNDS: Final = CallBounds()

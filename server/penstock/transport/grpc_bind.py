@@ -3,17 +3,15 @@
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import grpc
 
 from penstock.errors import ConfigError
 from penstock.transport.address import write_address
 from penstock.transport.http_listen import resolve, why_refused
+from penstock.transport.listener import Listener
 from penstock.transport.unix_socket import NO_PLACE, free_path
-
-if TYPE_CHECKING:
-    from penstock.transport.grpcio import Listener
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - it is asked for
 
@@ -22,7 +20,7 @@ PORT_TRIES: Final = 20
 
 
 async def bind(
-    server: grpc.aio.Server, listener: "Listener", credentials: grpc.ServerCredentials | None
+    server: grpc.aio.Server, listener: Listener, credentials: grpc.ServerCredentials | None
 ) -> int:
     """Bind the listener's address; returns the real port. ConfigError if it can't be."""
 
@@ -46,7 +44,7 @@ async def bind(
         raise ConfigError(f"cannot listen on {listener.address}: {place}") from exc
 
 
-async def _why_refused(listener: "Listener") -> str:
+async def _why_refused(listener: Listener) -> str:
     """Ask the system for the same address: gRPC does not tell what it said."""
     try:
         family, address = await resolve(listener.host, listener.port)

@@ -12,7 +12,8 @@ from penstock.core.take import Take, Taken
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.transport.codec import METHOD, SERVICE
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.grpcio import GrpcServer
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
 from tests.support.stores import AwaitedStore

@@ -11,8 +11,8 @@ from penstock.errors import ConfigError
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
-from penstock.transport.grpc_options import ConnectionBounds
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.grpcio import GrpcServer
+from penstock.transport.listener import ConnectionBounds, Listener
 from penstock.transport.rls import RateLimitService
 
 from tests.unit.transport.test_http_connections import both_families

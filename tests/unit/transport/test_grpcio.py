@@ -14,7 +14,8 @@ from penstock.service.metering import LEARNS_MS
 from penstock.store.memory import MemoryStore
 from penstock.transport.client import connect
 from penstock.transport.codec import decode_response, encode_request
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.grpcio import GrpcServer
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
 from tests.unit.transport.conftest import NOW, MoodyStore, Running, rules

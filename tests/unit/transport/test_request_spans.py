@@ -13,7 +13,8 @@ from penstock.errors import StoreError
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.transport.codec import METHOD, SERVICE, encode_request
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.grpcio import GrpcServer
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
 from tests.support.otlp import Attributes, Span

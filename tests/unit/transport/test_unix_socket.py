@@ -17,7 +17,8 @@ from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport import unix_socket
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.grpcio import GrpcServer
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
 NOBODY = 65_534

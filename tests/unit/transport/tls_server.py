@@ -11,7 +11,8 @@ from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.grpcio import GrpcServer
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 from penstock.transport.tls import Tls
 
