@@ -10,11 +10,6 @@ from penstock.transport.listener import Listener
 MAX_MS: Final = 2**31 - 1
 """What gRPC takes for a time: 24 days, which it reads as never."""
 
-MAX_STREAMS: Final = 2_048
-"""Calls of one connection at a time, which may hold 18 KB each before Python sees them. Above that
-clients wait for a call to end, or open another connection. Not fewer: until a client has read our
-SETTINGS it may send any number, and gRPC refuses those above without a word to this server."""
-
 MAX_PENDING: Final = 16_384
 """Calls that arrived and that Python has not seen yet, which hold 300 MB at most. gRPC's own 1,000
 are soon reached while the event loop is busy, and gRPC cancels what is above without a word to this
@@ -28,7 +23,7 @@ def grpc_options(listener: Listener) -> Options:
         *_connection_options(listener),
         # gRPC holds a message against this again once it is decompressed.
         ("grpc.max_receive_message_length", listener.max_message_bytes),
-        ("grpc.max_concurrent_streams", MAX_STREAMS),
+        ("grpc.max_concurrent_streams", listener.bounds.max_streams),
         ("grpc.server.max_pending_requests", MAX_PENDING),
         ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),
     )

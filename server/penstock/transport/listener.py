@@ -14,6 +14,10 @@ class ConnectionBounds:
 
     most: int = 1_000
     """Further ones are closed as soon as they are accepted."""
+    max_streams: int = 2_048
+    """Calls of one connection at a time, which may hold 18 KB each before Python sees them in
+    grpc.aio. Above that clients wait for a call to end, or open another connection. Not fewer:
+    until a client has read our SETTINGS it may send any number, and those above are refused."""
     handshake_ms: int = 10_000
     """From connecting to the end of the TLS handshake and the client's SETTINGS."""
     idle_ms: int = 300_000

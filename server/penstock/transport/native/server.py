@@ -127,6 +127,7 @@ def http2_bounds(listener: Listener) -> Bounds:
     bounds = listener.bounds
     age_ms, grace_ms = listener.max_connection_age_ms, listener.max_connection_age_grace_ms
     return Bounds(
+        max_concurrent_streams=bounds.max_streams,
         handshake_s=bounds.handshake_ms / 1000,
         settings_ack_s=bounds.handshake_ms / 1000,
         idle_s=bounds.idle_ms / 1000,
