@@ -38,24 +38,16 @@ class Control:
         self.peer_is_leaving = False
         self.pong = b""
         """The last PING of ours that the peer answered."""
-        self._handlers: Final[dict[int, Callable[[int, int, bytes], None]]] = {
+        self.handlers: Final[dict[int, Callable[[int, int, bytes], None]]] = {
             PRIORITY: self._on_priority,
             RST_STREAM: self._on_reset,
-            SETTINGS: self._on_settings,
             PUSH_PROMISE: self._on_push,
             PING: self._on_ping,
             GOAWAY: self._on_goaway,
             WINDOW_UPDATE: self._on_window_update,
         }
 
-    def on_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        handler = self._handlers.get(kind)
-        if handler is not None:
-            handler(flags, stream_id, payload)
-        else:
-            self._purse.pay(CONTROL, "unknown frames")
-
-    def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+    def on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         _must_be_on_connection(stream_id, "SETTINGS")
         if flags & ACK:
             self._purse.pay(CONTROL, "acknowledged SETTINGS")
@@ -63,8 +55,10 @@ class Control:
             self.has_acknowledged = True
             return
         self._purse.pay(EXPENSIVE + len(self._streams.open) // STREAMS_PER_POINT, "SETTINGS")
-        self._outbound.apply(settings.of_peer(payload))
+        values = settings.of_peer(payload)
+        # First the acknowledgement, because new windows may let waiting DATA out.
         self._outbound.buffer += frame(SETTINGS, ACK, 0)
+        self._outbound.apply(values)
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         self._purse.pay(CONTROL, "PING")

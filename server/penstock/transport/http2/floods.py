@@ -44,7 +44,7 @@ class Purse:
         self._left -= points
         if self._left >= 0:
             return
-        refill = (self.now_s - self._refilled_s) * self._per_s
+        refill = max(0.0, self.now_s - self._refilled_s) * self._per_s
         refill += (self.answers - self._answers_repaid) * REPAID_BY_ANSWER
         self._left = min(self._left + refill, self._most)
         self._refilled_s, self._answers_repaid = self.now_s, self.answers

@@ -5,6 +5,7 @@ makes no difference in which pieces the bytes came. HEADERS and DATA of requests
 no object for a frame, and a block that was seen before costs a look-up.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from penstock.transport.http2.blocks import Blocks
@@ -13,6 +14,7 @@ from penstock.transport.http2.codes import ConnectionFault, ErrorCode, StreamFau
 from penstock.transport.http2.control import Control
 from penstock.transport.http2.floods import CONTROL, EXPENSIVE, Purse
 from penstock.transport.http2.frames import (
+    ACK,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -29,7 +31,7 @@ from penstock.transport.http2.frames import (
     without_priority,
 )
 from penstock.transport.http2.outbound import Outbound
-from penstock.transport.http2.streams import AFTER_END_OF_REQUEST, IDLE, OPEN, Stream, Streams
+from penstock.transport.http2.streams import IDLE, OPEN, Stream, Streams
 from penstock.transport.http2.windows import ReceiveWindow
 
 _unpack_header = FRAME_HEADER.unpack_from
@@ -46,8 +48,15 @@ class Inbound:
         self._purse = purse
         self._blocks = Blocks(bounds)
         self.control = Control(streams, outbound, purse, self.touched)
+        self._handlers: Final[dict[int, Callable[[int, int, bytes], None]]] = {
+            DATA: self._on_data,
+            HEADERS: self._on_headers,
+            CONTINUATION: self._on_continuation,
+            SETTINGS: self._on_settings,
+            **self.control.handlers,
+        }
         self._rest = b""
-        self._awaits_preface = True
+        self._preface_left = PREFACE
         # The only frame that may come next, by type and stream: the first SETTINGS, or the
         # CONTINUATION of a block that has begun. None where any frame may come.
         self._expected: tuple[int, int] | None = _FIRST_FRAME
@@ -63,14 +72,10 @@ class Inbound:
         """Deal with all frames that are complete. Keep the rest, which is less than a frame."""
         if self._rest:
             data = self._rest + data
-        position = 0
-        if self._awaits_preface:
-            if not self._take_preface(data):
-                self._rest = data
-                return
-            position = len(PREFACE)
+        position = self._skip_preface(data) if self._preface_left else 0
         end = len(data)
         max_frame = self._bounds.max_frame_bytes
+        handlers = self._handlers
         while end - position >= HEADER_BYTES:
             word, flags, stream_id = _unpack_header(data, position)
             length = word >> 8
@@ -85,26 +90,29 @@ class Inbound:
             stream_id &= MAX_STREAM_ID
             if self._expected is not None and self._expected != (kind, stream_id):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"frame {kind} out of order")
+            handler = handlers.get(kind)
+            if handler is None:
+                self._purse.pay(CONTROL, "unknown frames")
+                continue
             try:
-                if kind == DATA:
-                    self._on_data(flags, stream_id, payload)
-                elif kind == HEADERS:
-                    self._on_headers(flags, stream_id, payload)
-                elif kind == CONTINUATION:
-                    self._on_continuation(flags, stream_id, payload)
-                else:
-                    self.control.on_frame(kind, flags, stream_id, payload)
-                    if kind == SETTINGS:
-                        self._expected = None
+                handler(flags, stream_id, payload)
             except StreamFault as fault:
                 self._reset(stream_id, fault)
         self._rest = data[position:]
 
-    def _take_preface(self, data: bytes) -> bool:
-        if not data.startswith(PREFACE[: len(data)]):
+    def _skip_preface(self, data: bytes) -> int:
+        came = data[: len(self._preface_left)]
+        if not self._preface_left.startswith(came):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
-        self._awaits_preface = len(data) < len(PREFACE)
-        return not self._awaits_preface
+        self._preface_left = self._preface_left[len(came) :]
+        return len(came)
+
+    def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if self._expected is _FIRST_FRAME:
+            if flags & ACK:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+            self._expected = None
+        self.control.on_settings(flags, stream_id, payload)
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
@@ -120,24 +128,13 @@ class Inbound:
         if flags & PADDED:
             payload = without_padding(flags, payload)
             self._outbound.consume(stream, size - len(payload))
-            size = len(payload)
-        if stream.missing is not None:
-            stream.missing -= size
-            if stream.missing < 0:
-                raise StreamFault(ErrorCode.PROTOCOL_ERROR, "more DATA than content-length")
-        if not stream.data:
-            stream.data = payload
-        else:
-            if isinstance(stream.data, bytes):
-                stream.data = bytearray(stream.data)
-            stream.data += payload
+        stream.add(payload)
         if flags & END_STREAM:
-            self._end(stream)
-        elif not size:
+            stream.end()
+        elif not payload:
             self._purse.pay(CONTROL, "empty DATA")
         if not stream.is_touched:
-            stream.is_touched = True
-            self.touched.append(stream)
+            self._touch(stream)
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if flags & (PADDED | PRIORITIZED):
@@ -165,7 +162,9 @@ class Inbound:
     def _on_block(self, stream_id: int, block: bytes, ends: int) -> None:
         """A complete header block: it opens a stream, or it is trailers."""
         streams = self._streams
-        if stream_id <= streams.last_id or not stream_id & 1:
+        if not stream_id & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS on an even stream")
+        if stream_id <= streams.last_id:
             self._on_trailers(stream_id, block, ends)
             return
         streams.last_id = stream_id
@@ -177,12 +176,10 @@ class Inbound:
         streams.open[stream_id] = stream
         self.touched.append(stream)
         if ends:
-            self._end(stream)
+            stream.end()
 
     def _on_trailers(self, stream_id: int, block: bytes, ends: int) -> None:
         try:
-            if not stream_id & 1:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS on an even stream")
             stream = self._streams.on_frame(HEADERS, stream_id)
         except StreamFault:
             self._blocks.skip(block)
@@ -194,17 +191,14 @@ class Inbound:
         self._blocks.trailers(block)
         if not ends:
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, "trailers do not end the stream")
-        self._end(stream)
+        stream.end()
+        self._touch(stream)
+
+    def _touch(self, stream: Stream) -> None:
+        """This stream has something to tell at the end of the turn."""
         if not stream.is_touched:
             stream.is_touched = True
             self.touched.append(stream)
-
-    def _end(self, stream: Stream) -> None:
-        """The client has sent everything."""
-        if stream.missing:
-            raise StreamFault(ErrorCode.PROTOCOL_ERROR, "less DATA than content-length")
-        stream.state = AFTER_END_OF_REQUEST[stream.state]
-        stream.has_ended = True
 
     def _reset(self, stream_id: int, fault: StreamFault) -> None:
         """A stream on which the client broke a rule."""
@@ -215,7 +209,5 @@ class Inbound:
         stream = self._streams.open.get(stream_id)
         if stream is not None:
             stream.was_reset = True
-            if not stream.is_touched:
-                stream.is_touched = True
-                self.touched.append(stream)
+            self._touch(stream)
         self._outbound.reset(stream_id, fault.code)

@@ -47,14 +47,19 @@ class Outbound:
     def __init__(self, bounds: Bounds, streams: Streams, purse: Purse) -> None:
         self.buffer = bytearray()
         self.initial_window = DEFAULT_WINDOW
-        self.waiting_bytes = 0
         self._streams = streams
         self._purse = purse
         self._room = DEFAULT_WINDOW
+        self._waiting_bytes = 0
         self._queue: dict[int, Stream] = {}
         self._max_frame = DEFAULT_MAX_FRAME
         self._table_update = b""
         self._received = ReceiveWindow(bounds.connection_window)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is not yet written: it waits for windows, or for somebody to take it."""
+        return self._waiting_bytes + len(self.buffer)
 
     def respond(self, stream: Stream, head: bytes, data: bytes, tail: bytes) -> None:
         """A whole answer. One that surely fits windows and frames takes the short way."""
@@ -96,7 +101,7 @@ class Outbound:
         if stream.waiting is None:
             stream.waiting = bytearray()
         stream.waiting += data
-        self.waiting_bytes += len(data)
+        self._waiting_bytes += len(data)
         self._flush(stream)
 
     def send_tail(self, stream: Stream, block: bytes) -> None:
@@ -120,7 +125,7 @@ class Outbound:
         """Forget a stream, what still waits to be sent, and what nobody consumed."""
         self._streams.close(stream, state)
         if stream.waiting is not None:
-            self.waiting_bytes -= len(stream.waiting)
+            self._waiting_bytes -= len(stream.waiting)
             stream.waiting = None
             self._queue.pop(stream.id, None)
         unconsumed = stream.room.unconsumed
@@ -189,7 +194,7 @@ class Outbound:
         if waiting is None:
             return
         count = max(0, min(len(waiting), stream.send_room, self._room))
-        self.waiting_bytes -= count
+        self._waiting_bytes -= count
         self._room -= count
         stream.send_room -= count
         for start in range(0, count, self._max_frame):

@@ -7,7 +7,7 @@ A stream has an object while it is open or half-closed. The other states follow 
 """
 
 from collections import deque
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final
 
 from penstock.transport.http2.codes import ConnectionFault, ErrorCode, StreamFault
@@ -16,13 +16,21 @@ from penstock.transport.http2.heads import Head
 from penstock.transport.http2.windows import ReceiveWindow
 
 
-class State(Enum):
-    IDLE = "larger than every id so far, or even: only servers open even streams"
-    OPEN = "the client still sends"
-    HALF_CLOSED = "the client has sent everything, and the answer is not complete"
-    ENDED = "both sides ended it, or the client reset it, a short while ago"
-    ABANDONED = "we reset it a short while ago, and the client may not know that yet"
-    FORGOTTEN = "closed longer ago, or skipped"
+class State(IntEnum):
+    """An IntEnum, because the hash of a plain Enum is slow."""
+
+    IDLE = 0
+    """Larger than every id so far, or even: only servers open even streams."""
+    OPEN = 1
+    """The client still sends."""
+    HALF_CLOSED = 2
+    """The client has sent everything, and the answer is not complete."""
+    ENDED = 3
+    """Both sides ended it, or the client reset it, a short while ago."""
+    ABANDONED = 4
+    """We reset it a short while ago, and the client may not know that yet."""
+    FORGOTTEN = 5
+    """Closed longer ago, or skipped."""
 
 
 class Verdict(Enum):
@@ -85,6 +93,26 @@ class Stream:
         self.is_answered = False
         self.waiting: bytearray | None = None
         self.tail: bytes | None = None
+
+    def add(self, data: bytes) -> None:
+        """DATA came."""
+        if self.missing is not None:
+            self.missing -= len(data)
+            if self.missing < 0:
+                raise StreamFault(ErrorCode.PROTOCOL_ERROR, "more DATA than content-length")
+        if not self.data:
+            self.data = data
+            return
+        if isinstance(self.data, bytes):
+            self.data = bytearray(self.data)
+        self.data += data
+
+    def end(self) -> None:
+        """The client has sent everything."""
+        if self.missing:
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, "less DATA than content-length")
+        self.state = AFTER_END_OF_REQUEST[self.state]
+        self.has_ended = True
 
 
 class Streams:

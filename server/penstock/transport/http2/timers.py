@@ -40,11 +40,8 @@ class Timers:
     def stop(self, timer: Timer) -> None:
         self._due.pop(timer, None)
 
-    def is_set(self, timer: Timer) -> bool:
-        return timer in self._due
-
-    def deadline_s(self) -> float:
-        return min(self._due.values(), default=NEVER)
+    def deadline_s(self) -> float | None:
+        return min(self._due.values(), default=None)
 
     def due(self, now_s: float) -> list[Timer]:
         """What is due, each once, in the order of the table."""
