@@ -6,13 +6,20 @@ these, and the process that started the workers has the front.
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.build import grpc_listener, limiter_options, make_tracer, rules_source
+from penstock.build import (
+    grpc_listener,
+    limiter_options,
+    make_tracer,
+    make_transport,
+    rules_source,
+)
 from penstock.config.print_rules import rule_lines
 from penstock.config.problems import RulesError
 from penstock.config.rules import LoadedRules
@@ -30,7 +37,8 @@ from penstock.store.port import Store
 from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import measure_lag, watch_process
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.listener import Listener
+from penstock.transport.native.server import NativeServer
 from penstock.transport.rls import RateLimitService
 from penstock.transport.served import Peeks
 
@@ -49,25 +57,27 @@ def clock_ms() -> int:
 
 @asynccontextmanager
 async def open_answering(
-    settings: Settings, shared_port: int | None = None
+    settings: Settings, shared: int | socket.socket | None = None
 ) -> AsyncIterator["Answering"]:
     """Load the rules and open the store. ConfigError if that can't be done.
 
-    `shared_port` is the gRPC port, where other workers of this server listen on it, too.
+    `shared`: the gRPC port, if other workers of this server listen on it, too; or a socket on which
+    connections arrive from the process that listens.
     """
     metrics = Metrics()
     watcher = RulesWatcher(rules_source(settings), metrics.config_load_error.add)
     # Before the store, so that a typo in the rules or settings leaves no new file behind.
     loaded = _load_rules(watcher, settings, metrics)
     listener = grpc_listener(settings)
-    if shared_port is not None:
-        listener = replace(listener, port=shared_port, shares_port=True)
+    if isinstance(shared, int):
+        listener = replace(listener, port=shared, shares_port=True)
     tracer = make_tracer(settings)
     remembers = settings.local_cache_size_in_bytes != 0
     try:
         store = await open_store(settings.store, metrics, tracer, remembers_denials=remembers)
         try:
-            answering = Answering(settings, listener, watcher, store, metrics, tracer)
+            arriving = shared if isinstance(shared, socket.socket) else None
+            answering = Answering(settings, listener, watcher, store, metrics, tracer, arriving)
             if loaded is not None:
                 answering.use(loaded)
             yield answering
@@ -98,6 +108,7 @@ class Answering:
         store: Store,
         metrics: Metrics,
         tracer: "Tracer | None",
+        arriving: socket.socket | None = None,
     ) -> None:
         self.metrics: Final = metrics
         self.parts: Final = Parts(metrics, self._announce)
@@ -121,8 +132,12 @@ class Answering:
         )
         self.service: Final = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
-        self._grpc = GrpcServer(
-            self.service, listener, peeks=Peeks(peeks, lambda domain: domain in self._rules)
+        self._grpc = make_transport(
+            settings,
+            self.service,
+            listener,
+            Peeks(peeks, lambda domain: domain in self._rules),
+            arriving,
         )
         metrics.workers.value = 1
         watch_process(metrics)
@@ -160,6 +175,11 @@ class Answering:
             self.parts.keep(work)
         self._announce()
         return address
+
+    @property
+    def connections(self) -> int:
+        """Connections that clients hold open. 0 with `grpc.aio`, which does not tell."""
+        return self._grpc.connections if isinstance(self._grpc, NativeServer) else 0
 
     def is_healthy(self) -> bool:
         return self._health.is_healthy()

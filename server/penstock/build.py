@@ -1,6 +1,7 @@
 """From settings to parts: what each room of a server is given."""
 
 import os
+import socket
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.config.rules import RulesSource
@@ -12,13 +13,16 @@ from penstock.service.headers import HeaderNames
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.statsd import ReadMetrics, Sender
 from penstock.transport.descriptors import Shares, open_files_limit, share
-from penstock.transport.grpc_options import ConnectionBounds
-from penstock.transport.grpcio import Listener
 from penstock.transport.http import HttpPort
+from penstock.transport.listener import ConnectionBounds, Listener
+from penstock.transport.rls import RateLimitService
+from penstock.transport.served import Peeks
 from penstock.transport.tls import CLIENT_CA, choose_tls
 
 if TYPE_CHECKING:
     from penstock.telemetry.otel import OtelTracer
+    from penstock.transport.grpcio import GrpcServer
+    from penstock.transport.native.server import NativeServer
 
 OTLP: Final = "otlp"
 NO_EXPORTER: Final = "none"
@@ -42,10 +46,10 @@ def check_workers(settings: Settings) -> None:
             f"--workers {settings.workers}: processes can't share the store memory:, so each would "
             "admit all of a limit; choose sqlite:///PATH or dynamodb://TABLE, or --workers 1"
         )
-    if settings.grpc_uds:
+    if settings.grpc_uds and settings.transport == "grpcio":
         raise ConfigError(
             f"--workers {settings.workers}: with --transport grpcio, processes can't share a unix "
-            "socket; choose an address and a port, or --workers 1"
+            "socket; choose --transport native, an address and a port, or --workers 1"
         )
 
 
@@ -72,6 +76,26 @@ def grpc_listener(settings: Settings) -> Listener:
         max_message_bytes=settings.max_request_bytes,
         bounds=ConnectionBounds(most=connection_shares(settings).grpc),
     )
+
+
+def make_transport(
+    settings: Settings,
+    service: RateLimitService,
+    listener: Listener,
+    peeks: Peeks,
+    arriving: socket.socket | None = None,
+) -> "GrpcServer | NativeServer":
+    """What serves gRPC. Only that is imported: gRPC's C library takes memory and time to start.
+
+    `arriving`: connections come from this socket, instead of one that is opened here.
+    """
+    if settings.transport == "grpcio":
+        from penstock.transport.grpcio import GrpcServer
+
+        return GrpcServer(service, listener, peeks=peeks)
+    from penstock.transport.native.server import NativeServer
+
+    return NativeServer(service, listener, peeks=peeks, listening=arriving)
 
 
 def connection_shares(settings: Settings) -> Shares:

@@ -54,7 +54,9 @@ ALLOWED = {
     "penstock.workers": {
         "penstock.workers", "penstock.answering", "penstock.build", "penstock.transport",
         "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
+        "penstock.event_loop",
     },
+    "penstock.event_loop": {"penstock.errors"},
     "penstock.server": {
         "penstock.answering", "penstock.build", "penstock.config", "penstock.front",
         "penstock.telemetry", "penstock.transport", "penstock.workers",
@@ -62,7 +64,7 @@ ALLOWED = {
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
-        "penstock.store.policy_port", "penstock.telemetry.logs",
+        "penstock.store.policy_port", "penstock.telemetry.logs", "penstock.event_loop",
     },
     "penstock.__main__": {"penstock.cli"},
     "penstock": set(),

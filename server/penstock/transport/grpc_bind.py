@@ -1,30 +1,34 @@
 """Binds the gRPC port where its C library would do something else than was asked for."""
 
+import asyncio
+import errno
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import grpc
 
 from penstock.errors import ConfigError
 from penstock.transport.address import write_address
 from penstock.transport.http_listen import resolve, why_refused
-from penstock.transport.tls import server_credentials
-from penstock.transport.unix_socket import free_path
-
-if TYPE_CHECKING:
-    from penstock.transport.grpcio import Listener
+from penstock.transport.listener import Listener
+from penstock.transport.unix_socket import NO_PLACE, free_path
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - it is asked for
+
+TURN_TRIES: Final = 100
+TURN_PAUSE_S: Final = 0.02
+"""A worker has `::` for a millisecond: wait 2 s at most."""
 
 PORT_TRIES: Final = 20
 """A port that is free on IPv6 is nearly always free on IPv4, too."""
 
 
-async def bind(server: grpc.aio.Server, listener: "Listener") -> int:
+async def bind(
+    server: grpc.aio.Server, listener: Listener, credentials: grpc.ServerCredentials | None
+) -> int:
     """Bind the listener's address; returns the real port. ConfigError if it can't be."""
-    credentials = server_credentials(listener.tls) if listener.tls else None
 
     def add(address: str) -> int:  # RuntimeError if it is refused
         if credentials is not None:
@@ -37,16 +41,18 @@ async def bind(server: grpc.aio.Server, listener: "Listener") -> int:
                 add(listener.address)
             return listener.port
         if listener.host == ANY_IPV4:
+            if listener.shares_port:
+                await _wait_for_turn(listener.port)
             return _add_ipv4_only(add, listener.port)
         return add(listener.address)
     except RuntimeError as exc:
-        place = "the path is too long, or its directory does not exist"
+        place = NO_PLACE
         if not listener.uds:
             place = await _why_refused(listener)
         raise ConfigError(f"cannot listen on {listener.address}: {place}") from exc
 
 
-async def _why_refused(listener: "Listener") -> str:
+async def _why_refused(listener: Listener) -> str:
     """Ask the system for the same address: gRPC does not tell what it said."""
     try:
         family, address = await resolve(listener.host, listener.port)
@@ -69,6 +75,25 @@ def _add_ipv4_only(add: Callable[[str], int], port: int, tries: int = PORT_TRIES
             if port or tries == 1:
                 raise
     return _add_ipv4_only(add, port, tries - 1)
+
+
+async def _wait_for_turn(port: int) -> None:
+    """Wait while another worker binds 0.0.0.0 as below, and so has `::`.
+
+    Linux would let gRPC join the workers on `::` that have bound 0.0.0.0, unless a socket that
+    shares with nobody is bound right before.
+    """
+    for _ in range(TURN_TRIES):
+        try:
+            with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as trying:
+                trying.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                trying.bind(("::", port))
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE:
+                return  # There is no IPv6.
+            await asyncio.sleep(TURN_PAUSE_S)
+        else:
+            return
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`python -m penstock.workers NUMBER SOCKET`: a worker. Its parent starts it, and nobody else."""
+"""`python -m penstock.workers NUMBER LOOP CHANNEL [LANE]`: a worker, for its parent to start."""
 
 import signal
 import sys
@@ -10,4 +10,5 @@ for _number in (signal.SIGINT, signal.SIGTERM):
 from penstock.workers.worker import main  # noqa: E402 - see above
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    number, event_loop, *descriptors = sys.argv[1:]
+    sys.exit(main(int(number), event_loop, *map(int, descriptors)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,10 @@ from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import watch_process
 from penstock.telemetry.totals import retire, take_snapshot, total
 from penstock.transport.draining import drain
+from penstock.transport.listener import Listener
+from penstock.transport.native.listening import opened
 from penstock.workers.channel import ChannelError
+from penstock.workers.lanes import HandOver
 from penstock.workers.orders import Begin
 from penstock.workers.port import reserve
 from penstock.workers.remote import RemoteService
@@ -42,16 +46,27 @@ async def open_crew(settings: Settings) -> AsyncIterator["Crew"]:
         if not settings.force_start_without_initial_config:
             raise
     listener = grpc_listener(settings)
-    async with reserve(listener) as port:
-        yield Crew(settings, port, replace(listener, port=port).address)
+    if settings.transport == "grpcio":
+        async with reserve(listener) as port:
+            yield Crew(settings, replace(listener, port=port))
+        return
+    async with opened(listener) as listening:
+        if not listener.uds:
+            listener = replace(listener, port=listening.getsockname()[1])
+        yield Crew(settings, listener, listening)
 
 
 class Crew:
-    def __init__(self, settings: Settings, grpc_port: int, address: str) -> None:
+    def __init__(
+        self, settings: Settings, listener: Listener, listening: socket.socket | None = None
+    ) -> None:
+        """Without a socket that is `listening`, workers listen for themselves."""
         self.metrics: Final = Metrics()
         self.parts: Final = Parts(self.metrics, self._tell_ended_parts)
-        self._address = address
-        begin = Begin(settings, grpc_port)
+        self._address = listener.address
+        self._listening = listening
+        self._hand_over: HandOver | None = None
+        begin = Begin(settings, listener.port)
         self._slots = [
             Slot(number, begin, self._has_serving, self._brief, self._retire)
             for number in range(1, settings.workers + 1)
@@ -79,6 +94,9 @@ class Crew:
         for slot in self._slots:
             self.parts.keep(slot, has_stand_ins=True)
         self.parts.keep(Work("the watch over the workers", self._watch))
+        if self._listening is not None:
+            self._hand_over = HandOver(self._listening, self._slots)
+            self.parts.keep(self._hand_over)
         self._has_begun = True
         return self._address
 
@@ -132,6 +150,8 @@ class Crew:
         await drain(look, timeout_s)
 
     async def stop(self, grace_s: float) -> None:
+        if self._hand_over is not None:
+            await self._hand_over.stop_accepting()
         await asyncio.gather(*[slot.stop(grace_s) for slot in self._slots])
 
     async def _ask_all(self, what: str, timeout_s: float) -> list[str]:

@@ -6,8 +6,8 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from penstock.errors import ConfigError
@@ -27,6 +27,9 @@ machine, with all of its bounds reached, an event loop has been held up for seco
 
 RETRY_S: Final = 5.0
 """Between two tries to replace a worker, when settings or rules are in the way of that."""
+
+COUNT_S: Final = 0.1
+"""For a number of connections. A new connection waits so long at most."""
 
 ANSWER_S: Final = 2.0
 """For metrics. The last known ones stand in for those of a worker that does not answer."""
@@ -50,6 +53,7 @@ class Slot:
         self.name: Final = f"worker {number}"
         self._number = number
         self._begin = begin
+        self._has_lane = begin.settings.transport == "native"
         self._others_serve = others_serve
         self._began = began
         self._ended = ended
@@ -59,6 +63,11 @@ class Slot:
         self._hearing: asyncio.Task[None] | None = None
         self._is_healthy = False
         self._silent = 0
+        self._lane: socket.socket | None = None
+        self._handed = 0
+        """Connections that the worker was given."""
+        self.connections = 0
+        """Connections of the worker, as far as it is known."""
         self.snapshot: Snapshot | None = None
         """What the worker had counted when it was last asked."""
 
@@ -131,6 +140,25 @@ class Slot:
         with suppress(ChannelError):
             self.snapshot = await self.ask("metrics", timeout_s=ANSWER_S)
 
+    async def count_connections(self) -> None:
+        """Ask for the number of connections, if the worker answers soon."""
+        with suppress(ChannelError):
+            count, received = await self.ask("connections", timeout_s=COUNT_S)
+            # Those that are still on their way count, too.
+            self.connections = count + self._handed - received
+
+    def hand_over(self, accepted: socket.socket, mark: bytes) -> bool:
+        """Give a connection to the worker; False if it takes none."""
+        if self._lane is None:
+            return False
+        try:
+            socket.send_fds(self._lane, [mark], [accepted.fileno()])
+        except OSError:  # The worker has ended, or hangs and the lane is full.
+            return False
+        self._handed += 1
+        self.connections += 1
+        return True
+
     async def stop(self, grace_s: float) -> None:
         """Let the worker finish its calls, and end it."""
         process = self._process
@@ -150,16 +178,22 @@ class Slot:
     def _leave(self) -> None:
         self._process = self._channel = None
         self._is_healthy = False
+        if self._lane is not None:
+            self._lane.close()
+            self._lane = None
         self._ended(self)
 
     async def _launch(self) -> None:
         """Start a worker, and wait until it serves. ConfigError if it can't."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+        with ExitStack() as passed:
+            pairs = [socket.socketpair() for _ in range(2 if self._has_lane else 1)]
+            files = [passed.enter_context(theirs).fileno() for _, theirs in pairs]
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "penstock.workers", str(self._number),
-                str(theirs.fileno()), stdin=DEVNULL, pass_fds=(theirs.fileno(),),
+                self._begin.settings.event_loop, *map(str, files),
+                stdin=DEVNULL, pass_fds=files,
             )  # fmt: skip
+        ours, *lanes = [one for one, _ in pairs]
         try:
             channel = await open_channel(ours, self.name, {"status": self._hear_status})
             self._hearing = asyncio.create_task(channel.run())
@@ -170,8 +204,14 @@ class Slot:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+            for lane in lanes:
+                lane.close()
             raise
         self._process, self._channel, self._silent = process, channel, 0
+        for lane in lanes:
+            lane.setblocking(False)
+            self._lane = lane
+        self.connections = self._handed = 0
         self._runs.begin()
         LOG.info("%s serves, process %d", self.name, process.pid)
         self._began(self)
@@ -179,6 +219,11 @@ class Slot:
     def _hear_status(self, status: Any) -> None:
         self._silent = 0
         self._is_healthy = bool(status["healthy"])
+
+
+def usable(slots: Sequence[Slot]) -> list[Slot]:
+    """Those whose workers are well; if none is, those that have a worker."""
+    return [slot for slot in slots if slot.is_well] or [slot for slot in slots if slot.is_serving]
 
 
 def _how_ended(code: int) -> str:

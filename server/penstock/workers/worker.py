@@ -7,11 +7,13 @@ from typing import Any, Final, cast
 
 from penstock.answering import Answering, open_answering
 from penstock.errors import PenstockError
+from penstock.event_loop import choose_loop
 from penstock.supervise import Work
 from penstock.telemetry.logs import set_up
 from penstock.telemetry.repeats import Repeats
 from penstock.telemetry.totals import Snapshot, take_snapshot
 from penstock.workers.channel import Channel, Handle, open_channel
+from penstock.workers.lanes import Lane
 from penstock.workers.orders import MAY_PASS, Begin, Question, write_answer, write_error
 
 LOG: Final = logging.getLogger(__name__)
@@ -25,18 +27,25 @@ GRACE_S: Final = 2.0
 EXIT_ERROR: Final = 2
 
 
-def main(number: int, descriptor: int) -> int:
-    """Run until the parent says so, or is gone; returns the exit code."""
+def main(number: int, event_loop: str, channel: int, lane: int | None = None) -> int:
+    """Run until the parent says so, or is gone; returns the exit code.
+
+    `channel` and `lane` are files that the parent has opened. Without a lane, the worker listens
+    on the port itself.
+    """
 
     async def run() -> int:
-        return await Worker().run(number, socket.socket(fileno=descriptor))
+        return await Worker(lane).run(number, socket.socket(fileno=channel))
 
-    return asyncio.run(run())
+    with asyncio.Runner(loop_factory=choose_loop(event_loop)) as runner:
+        return runner.run(run())
 
 
 class Worker:
-    def __init__(self) -> None:
+    def __init__(self, lane: int | None) -> None:
         loop = asyncio.get_running_loop()
+        self._lane_descriptor = lane
+        self._lane: Lane | None = None
         self._begin: asyncio.Future[Begin] = loop.create_future()
         self._begun: asyncio.Future[dict[str, str]] = loop.create_future()
         """The address, or the error that is in the way."""
@@ -67,7 +76,10 @@ class Worker:
 
     async def _serve(self, begin: Begin, channel: Channel, repeats: Repeats) -> int:
         try:
-            async with open_answering(begin.settings, begin.grpc_port) as answering:
+            if self._lane_descriptor is not None:
+                self._lane = Lane(self._lane_descriptor, begin.grpc_port)
+            shared = self._lane or begin.grpc_port
+            async with open_answering(begin.settings, shared) as answering:
                 self._answering = answering
                 try:
                     await answering.prepare()
@@ -131,6 +143,7 @@ class Worker:
             "ready": lambda _: serving().why_not_ready(),
             "rules": lambda _: serving().read_rules(),
             "ended parts": lambda names: serving().note_ended_elsewhere(names),
+            "connections": lambda _: self._count_connections(serving()),
             "drain": lambda _: serving().begin_drain(),
             "awaited": lambda _: serving().awaited(),
             "stop": self._handle_stop,
@@ -143,6 +156,10 @@ class Worker:
     async def _handle_stop(self, grace_s: float) -> Snapshot:
         self._stop.set_result(grace_s)
         return await self._stopped
+
+    def _count_connections(self, answering: Answering) -> list[int]:
+        """Those that are open, and all that have ever arrived."""
+        return [answering.connections, cast("Lane", self._lane).received]
 
     async def _decide(self, body: Any) -> Any:
         question = Question.read(body)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from penstock.errors import ConfigError
-from penstock.transport.grpcio import Listener
+from penstock.transport.listener import Listener
 from penstock.workers.port import reserve
 
 LOCAL = "127.0.0.1"
@@ -57,16 +57,6 @@ async def test_a_port_that_is_taken_is_refused() -> None:
         with pytest.raises(ConfigError, match=f"cannot listen on {LOCAL}:{port}: already taken"):
             async with reserve(Listener(LOCAL, port)):
                 pass
-
-
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
-async def test_all_ipv4_addresses_are_no_ipv6_ones() -> None:
-    """gRPC would take `::` where 0.0.0.0 is asked for."""
-    async with reserve(Listener("0.0.0.0", 0)) as port:  # noqa: S104 - it is about this address
-        join(port, "0.0.0.0").close()  # noqa: S104
-        with pytest.raises(OSError, match="already in use"):
-            join(port, "::", socket.AF_INET6)
-    join(port, "::", socket.AF_INET6).close()
 
 
 async def test_all_addresses_are_shared_too() -> None:
