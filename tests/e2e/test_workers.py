@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -22,6 +23,7 @@ from tests.support.statsd import StatsD
 from tests.support.web import decide, get, post
 
 LIMIT = 40
+MANY = 100_000
 RULES = """\
 domain: example
 descriptors:
@@ -126,10 +128,10 @@ def test_it_says_once_that_it_listens_when_all_workers_serve(server: Penstock) -
     log = server.log()
     assert log.count("listens on") == 1
     assert sorted(processes(server)) == [1, 2]
-    assert all(
-        f"INFO worker {number} serves" in log.partition("listens on")[0] for number in (1, 2)
-    )
-    assert all(f"[worker {number}] rules loaded, domains: example" in log for number in (1, 2))
+    before = log.partition("listens on")[0]
+    for number in (1, 2):
+        assert f"[worker {number}] rules loaded, domains: example" in before
+        assert f"INFO worker {number} serves" in before
     page = metrics_of(server)
     assert page[sample("penstock_workers")] == 2
     assert page[sample("penstock_healthy")] == 1
@@ -156,9 +158,7 @@ def test_connections_are_spread_evenly(tmp_path: Path, rules: Path) -> None:
 
         def wait_until(*more: int) -> None:
             wanted = [before + added for before, added in zip(empty, more, strict=True)]
-            wait_for(
-                lambda: sockets(server) == wanted, f"{more} connections, not {sockets(server)}"
-            )
+            wait_for(lambda: sockets(server) == wanted, f"{more} connections")
 
         with connected(server.address, 6) as clients:
             for client in clients:
@@ -206,6 +206,10 @@ def test_statsd_gets_the_counts_of_all_workers(tmp_path: Path, rules: Path) -> N
     assert statsd.counters["ratelimit_server.ShouldRateLimit.total_requests"] == 4
 
 
+def has_loaded(server: Penstock, number: int, times: int) -> bool:
+    return server.log().count(f"[worker {number}] rules loaded") == times
+
+
 def test_changed_rules_reach_all_workers(server: Penstock, rules: Path) -> None:
     """Rules with errors reach none, and all of them say so."""
     with connected(server.address) as clients:
@@ -214,8 +218,7 @@ def test_changed_rules_reach_all_workers(server: Penstock, rules: Path) -> None:
         )
         rules.write_text(RULES.format(limit=1000))
         for number in (1, 2):
-            told = f"[worker {number}] rules loaded"
-            wait_for(lambda told=told: server.log().count(told) == 2, told)
+            wait_for(partial(has_loaded, server, number, 2), "the new rules")
         assert {client.ask("eve").remaining for client in clients} == set(
             range(1000 - CLIENTS, 1000)
         )
@@ -288,10 +291,13 @@ def test_readiness_is_that_of_all_workers(tmp_path: Path, rules: Path) -> None:
 
 
 class Load:
-    """Clients that send without a pause, until their server says that they should leave."""
+    """Clients that send without a pause, until they are told to stop.
 
-    def __init__(self, clients: list[Client]) -> None:
-        self._clients = clients
+    Those that `leave` stop when their server's health check says that they should.
+    """
+
+    def __init__(self, clients: list[Client], *, leave: bool) -> None:
+        self._leave = leave
         self._pool = ThreadPoolExecutor(len(clients))
         self.begun = [Event() for _ in clients]
         self._stopped = Event()
@@ -306,17 +312,18 @@ class Load:
             outcomes.append(client.ask("load", PATIENCE_S))
             if outcomes[-1].code == "OK":
                 begun.set()
-            if outcomes[-1].code != "UNAVAILABLE" and not client.is_alive():
+            if self._leave and not client.is_alive():
                 break
         return outcomes
 
     def wait_until_begun(self) -> None:
         assert all(begun.wait(PATIENCE_S) for begun in self.begun)
 
-    def outcomes(self, *, stop: bool) -> list[Outcome]:
-        """All of them, when every client has left; or now."""
-        if stop:
-            self._stopped.set()
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def outcomes(self) -> list[Outcome]:
+        """All of them, when every client has left, or was told to stop."""
         found = [outcome for one in self._running for outcome in one.result(PATIENCE_S)]
         self._pool.shutdown()
         return found
@@ -324,16 +331,16 @@ class Load:
 
 def test_a_drain_under_load_loses_nothing(server: Penstock, rules: Path) -> None:
     """Every call is answered, and every answer was taken from the bucket."""
-    rules.write_text(RULES.format(limit=1_000_000))
+    rules.write_text(RULES.format(limit=MANY).replace("day", "year"))  # refills one in 5 minutes
     wait_for(lambda: server.log().count("rules loaded") == 4, "the new rules")
     with connected(server.address) as clients:
-        load = Load(clients)
+        load = Load(clients, leave=True)
         load.wait_until_begun()
         server.process.send_signal(signal.SIGTERM)
-        outcomes = load.outcomes(stop=False)
+        outcomes = load.outcomes()
         assert server.process.wait(PATIENCE_S) == 0
     assert {outcome.code for outcome in outcomes} == {"OK"}
-    assert min(outcome.remaining or 0 for outcome in outcomes) == 1_000_000 - len(outcomes)
+    assert min(outcome.remaining or 0 for outcome in outcomes) == MANY - len(outcomes)
     assert server.log().rstrip().endswith("stopped")
     check_nothing_is_left(server)
 
@@ -343,7 +350,7 @@ def check_nothing_is_left(server: Penstock) -> None:
     wait_for(lambda: not any(map(is_running, processes(server).values())), "workers to end")
     for address in (server.address, server.http, server.debug):
         host, _, port = address.rpartition(":")
-        wait_for(lambda host=host, port=port: is_free(host, int(port)), f"{address} to be free")
+        wait_for(partial(is_free, host, int(port)), f"{address} to be free")
 
 
 def is_free(host: str, port: int) -> bool:
@@ -393,7 +400,7 @@ def test_a_worker_that_is_killed_is_replaced(server: Penstock) -> None:
     requests = sample("ratelimit_service_total_requests", grpc_method="ShouldRateLimit")
     restarts = sample("penstock_part_restarts_total", part="worker 2")
     with connected(server.address) as clients:
-        load = Load(clients)
+        load = Load(clients, leave=False)
         load.wait_until_begun()
         counted = metrics_of(server)[requests]
         killed = processes(server)[2]
@@ -407,7 +414,8 @@ def test_a_worker_that_is_killed_is_replaced(server: Penstock) -> None:
         assert page[requests] >= counted
         assert page[restarts] == 1
         assert page[sample("penstock_workers")] == 2
-        outcomes = load.outcomes(stop=True)
+        load.stop()
+        outcomes = load.outcomes()
         assert all(client.ask("bob").code == "OK" for client in clients)
     # A client has one call under way. It may be lost, and further ones until it is connected anew.
     assert {outcome.code for outcome in outcomes} <= {"OK", "OVER_LIMIT", "UNAVAILABLE"}
