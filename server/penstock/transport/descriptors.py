@@ -71,7 +71,8 @@ def share(limit: int, grpc_wanted: int = 0, workers: int = 1) -> Shares:
     if grpc_wanted > left * workers:
         raise ConfigError(
             f"PENSTOCK_GRPC_MAX_CONNECTIONS is {grpc_wanted}, but the process may open {limit} "
-            f"files, and that is enough for {left} connections: raise the limit (ulimit -n)"
+            f"files, and that is enough for {left * workers} connections: "
+            "raise the limit (ulimit -n)"
         )
     of_each = math.ceil((grpc_wanted or MAX_GRPC) / workers)
     return Shares(min(left, of_each), http, other)

@@ -106,7 +106,7 @@ class Crew:
         A worker that is gone holds no connections: its clients connect anew, to other workers. A
         worker that runs and is not well holds connections that are not served.
         """
-        running = [slot for slot in self._slots if slot.is_serving]
+        running = [slot for slot in self._slots if slot.worker is not None]
         is_up = self._has_begun and not self._is_draining and not self.parts.ended
         return is_up and bool(running) and all(slot.is_well for slot in running)
 
@@ -115,7 +115,7 @@ class Crew:
             return "draining"
         if ended := self.parts.ended:
             return f"{ended} ended by itself"
-        running = [slot for slot in self._slots if slot.is_serving]
+        running = [slot for slot in self._slots if slot.worker is not None]
         if not running or not self._has_begun:
             return "no worker serves"
         return "; ".join(_once(await self._ask_all("ready", READY_S)))
@@ -163,7 +163,7 @@ class Crew:
             except ChannelError as exc:
                 return str(exc)
 
-        running = [slot for slot in self._slots if slot.is_serving]
+        running = [slot for slot in self._slots if slot.worker is not None]
         return await asyncio.gather(*map(ask, running))
 
     async def _watch(self) -> None:
@@ -173,7 +173,7 @@ class Crew:
                 slot.look()
 
     def _has_serving(self) -> bool:
-        return any(slot.is_serving for slot in self._slots)
+        return any(slot.worker is not None for slot in self._slots)
 
     def _brief(self, slot: Slot) -> None:
         """Tell a worker that has begun what the others have been told."""

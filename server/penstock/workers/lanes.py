@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.transport.accept import Acceptor
+from penstock.workers.process import WorkerProcess
 from penstock.workers.slot import Slot, usable
 
 LOG: Final = logging.getLogger(__name__)
@@ -75,7 +76,10 @@ class HandOver(Acceptor):
 
     async def _hand_over(self, accepted: socket.socket) -> bool:
         if time.monotonic() >= self._counted_s + COUNTED_S:
-            await asyncio.gather(*[slot.count_connections() for slot in usable(self._slots)])
+            await asyncio.gather(*[worker.count_connections() for worker in self._workers()])
             self._counted_s = time.monotonic()
-        slots = sorted(usable(self._slots), key=lambda slot: slot.connections)
-        return any(slot.hand_over(accepted, MARK) for slot in slots)
+        workers = sorted(self._workers(), key=lambda worker: worker.connections)
+        return any(worker.hand_over(accepted, MARK) for worker in workers)
+
+    def _workers(self) -> list[WorkerProcess]:
+        return [slot.worker for slot in usable(self._slots) if slot.worker is not None]

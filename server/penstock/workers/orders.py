@@ -21,6 +21,11 @@ class Begin:
     grpc_port: int
     """All workers share it."""
 
+    @property
+    def has_lane(self) -> bool:
+        """Connections come from the parent. gRPC's own library takes none, but listens itself."""
+        return self.settings.transport == "native"
+
     def write(self) -> Any:
         return [asdict(self.settings), self.grpc_port]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 from typing import Any, Final, cast
 
@@ -33,6 +34,9 @@ def main(number: int, event_loop: str, channel: int, lane: int | None = None) ->
     `channel` and `lane` are files that the parent has opened. Without a lane, the worker listens
     on the port itself.
     """
+
+    for descriptor in filter(None, (channel, lane)):
+        os.set_inheritable(descriptor, False)
 
     async def run() -> int:
         return await Worker(lane).run(number, socket.socket(fileno=channel))

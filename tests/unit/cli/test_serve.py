@@ -2,6 +2,7 @@
 
 import ctypes
 import signal
+import socket
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -65,6 +66,51 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         port = f"--grpc-port={first.port}"
         said = fails(tmp_path, "--config", str(rules), "--store", "memory:", port)
     assert f"cannot listen on 127.0.0.1:{first.port}" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--store", "memory:"],
+            "--workers 2: processes can't share the store memory:, so each would admit all of a "
+            "limit; choose sqlite:///PATH or dynamodb://TABLE, or --workers 1",
+        ),
+        (
+            ["--transport", "grpcio", "--grpc-uds", "grpc.sock"],
+            "--workers 2: with --transport grpcio, processes can't share a unix socket; choose "
+            "--transport native, an address and a port, or --workers 1",
+        ),
+    ],
+)
+def test_what_workers_cannot_share_is_refused(
+    tmp_path: Path, flags: list[str], message: str
+) -> None:
+    """At the start, with the reason and the way out."""
+    rules = str(write_rules(tmp_path))
+    assert fails(tmp_path, "--config", rules, "--workers", "2", *flags) == message
+    assert [path.name for path in tmp_path.iterdir()] == ["rules.yaml"]
+
+
+@pytest.mark.parametrize("transport", ["native", "grpcio"])
+def test_workers_that_cannot_start_are_told_of_once(tmp_path: Path, transport: str) -> None:
+    """What is wrong with the rules, the store or the port is wrong for all of them."""
+    rules = write_rules(tmp_path)
+    flags = ["--workers=2", f"--transport={transport}", "--host=127.0.0.1", "--port=0"]
+    flags += ["--debug-host=127.0.0.1", "--debug-port=0", f"--config={rules}"]
+    said = fails(tmp_path, *flags, "--store", "sqlite:///missing/penstock.db")
+    assert (
+        said
+        == f"store {tmp_path}/missing/penstock.db: the directory {tmp_path}/missing does not exist"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = fails(tmp_path, *flags, f"--grpc-port={port}")
+        assert said.startswith(f"cannot listen on 127.0.0.1:{port}: already taken")
+    tls = ["--grpc-server-use-tls", "--grpc-server-tls-cert=no.crt", "--grpc-server-tls-key=no.key"]
+    assert fails(tmp_path, *flags, *tls).startswith("GRPC_SERVER_TLS_CERT: cannot read")
+    rules.write_text("bad: 1\n")
+    assert fails(tmp_path, *flags).startswith(f"{rules}:1: config error, unknown key 'bad'")
 
 
 def test_a_unix_socket_that_cannot_be_made_is_named(tmp_path: Path) -> None:

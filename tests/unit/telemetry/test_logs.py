@@ -40,6 +40,14 @@ def test_a_line_has_the_names_of_the_reference_server() -> None:
     }
 
 
+def test_a_worker_says_which_one_it_is() -> None:
+    """In text and in JSON."""
+    made = record("%s", "ready")
+    assert TextFormatter(2).format(made).endswith(" WARNING [worker 2] ready")
+    assert json.loads(JsonFormatter(2).format(made))["worker"] == 2
+    assert "worker" not in TextFormatter().format(made) + JsonFormatter().format(made)
+
+
 def test_an_exception_is_in_the_line() -> None:
     """With its traceback, which has lines of its own otherwise."""
     try:

@@ -51,6 +51,26 @@ def test_too_few_files_are_refused_with_what_is_needed() -> None:
     text = r"is 481, but the process may open 1024 files, and that is enough for 480 connections"
     with pytest.raises(ConfigError, match=text):
         share(1_024, 481)
+    with pytest.raises(ConfigError, match="that is enough for 960 connections"):
+        share(1_024, 961, workers=2)
+    assert share(1_024, 960, workers=2).grpc == 480
+
+
+@given(
+    limit=st.integers(LEAST, 2 * WANTED), wanted=st.integers(0, 50_000), workers=st.integers(1, 256)
+)
+def test_workers_share_the_connections(limit: int, wanted: int, workers: int) -> None:
+    """All of them together have what is asked for, and each can open it."""
+    try:
+        shares = share(limit, wanted, workers)
+    except ConfigError:
+        assert wanted > workers * share(limit, 1, 1).http
+        return
+    assert shares.grpc + shares.http + 2 * shares.other + RESERVED <= limit
+    if wanted:
+        assert 0 <= shares.grpc * workers - wanted < workers
+    else:
+        assert shares.grpc * workers < MAX_GRPC + workers
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
