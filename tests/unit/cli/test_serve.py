@@ -108,7 +108,7 @@ def test_workers_that_cannot_start_are_told_of_once(tmp_path: Path, transport: s
         said = fails(tmp_path, *flags, f"--grpc-port={port}")
         assert said.startswith(f"cannot listen on 127.0.0.1:{port}: already taken")
     tls = ["--grpc-server-use-tls", "--grpc-server-tls-cert=no.crt", "--grpc-server-tls-key=no.key"]
-    assert fails(tmp_path, *flags, *tls).startswith("GRPC_SERVER_TLS_CERT: cannot read")
+    assert fails(tmp_path, *flags, *tls).startswith("GRPC_SERVER_TLS_CERT: no.crt: there is n")
     rules.write_text("bad: 1\n")
     assert fails(tmp_path, *flags).startswith(f"{rules}:1: config error, unknown key 'bad'")
 
