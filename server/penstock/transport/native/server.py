@@ -99,7 +99,7 @@ class NativeServer:
             async with asyncio.timeout(grace_s):
                 await shared.is_empty.wait()
         for connection in list(shared.connections):
-            connection.abort()
+            connection.end()
         await shared.is_empty.wait()
 
     def _remove_path(self) -> None:

@@ -93,7 +93,7 @@ class StreamingCall(OpenCall):
         self._task = shared.loop.create_task(self._run())
 
     def _refuse(self, status: Status) -> None:
-        self._connection.respond(self._stream_id, b"", b"", failed(*status))
+        self._connection.http2.respond(self._stream_id, b"", b"", failed(*status))
 
     def _close(self) -> None:
         """Leave nothing behind, however the call ends."""
@@ -166,5 +166,5 @@ class StreamingCall(OpenCall):
     def _consume(self, *, keep: int) -> None:
         """Give the client room for all that it sent, but for so many bytes."""
         if self._unconsumed > keep:
-            self._connection.consume(self._stream_id, self._unconsumed - keep)
+            self._connection.http2.consume(self._stream_id, self._unconsumed - keep)
             self._unconsumed = keep
