@@ -35,6 +35,7 @@ async def test_answers_that_were_waited_for_leave_in_one_write_a_turn() -> None:
     for held in method.held:
         held.future.set_result(b"done")
     await wire.written.wait()
+    assert len(wire.writes) == 1
     assert len(wire.answers()) == 10
     assert [held.ended_by for held in method.held] == [["finish"]] * 10
 
