@@ -36,7 +36,7 @@ class Lifetime:
         self._timers = Timers(bounds, now_s)
         self._is_draining = False
         self._pinged_s = now_s
-        self._last_id_when_idle = 0
+        self._last_id_when_idle: int | None = 0
         self._on_timer: Final[dict[Timer, Callable[[float], None]]] = {
             Timer.HANDSHAKE: self._check_handshake,
             Timer.SETTINGS_ACK: self._check_acknowledgement,
@@ -119,9 +119,13 @@ class Lifetime:
             self._timers.set(Timer.PING, self.heard_s + self._bounds.ping_after_s)
 
     def _check_idle(self, now_s: float) -> None:
-        """Only requests count as use: a client that just sends PINGs is idle."""
+        """Only requests count as use: a client that just sends PINGs is idle.
+
+        A connection is idle if no stream was open at the last check, and none was opened since.
+        So it ends between one and two times `idle_s` after its last request.
+        """
         if self._streams.open or self._streams.last_id != self._last_id_when_idle:
-            self._last_id_when_idle = self._streams.last_id
+            self._last_id_when_idle = None if self._streams.open else self._streams.last_id
             self._timers.set(Timer.IDLE, now_s + self._bounds.idle_s)
         else:
             self.shut_down(now_s)
