@@ -1,5 +1,8 @@
 """How connections end: timers, drains, faults. Time is an argument."""
 
+import gc
+import weakref
+
 import pytest
 from penstock.transport.http2 import Bounds, ErrorCode
 
@@ -7,9 +10,11 @@ from tests.support.http2 import PREFACE, frame
 from tests.unit.transport.http2.peer import (
     ACK,
     DATA,
+    END,
     END_STREAM,
     GOAWAY,
     HEAD,
+    HEADERS,
     PING,
     SETTINGS,
     TAIL,
@@ -239,3 +244,20 @@ def test_a_peer_that_says_goodbye_gets_its_answers() -> None:
     peer.server.respond(1, HEAD, b"hello", TAIL)
     assert peer.heard() == answer(1)
     assert peer.server.is_over
+
+
+@pytest.mark.parametrize("last", [b"", frame(SETTINGS, 0, 1), frame(HEADERS, END, 9, b"\x80")])
+def test_a_connection_that_is_dropped_is_freed_at_once(last: bytes) -> None:
+    """It does not refer to itself, so it does not wait for the garbage collector."""
+    peer = Peer(BOUNDS)
+    peer.serve(request(1), request(3, ("Bad", "1")), request(5, ends=False), last)
+    gone = weakref.ref(peer.server)
+    parts = [weakref.ref(part) for part in vars(peer.server).values() if hasattr(part, "__dict__")]
+    assert len(parts) > 3
+    gc.disable()
+    try:
+        del peer
+        assert gone() is None
+        assert [part() for part in parts] == [None] * len(parts)
+    finally:
+        gc.enable()
