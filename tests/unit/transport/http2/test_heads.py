@@ -2,7 +2,7 @@
 
 import pytest
 from hpack import Encoder
-from penstock.transport.http2 import Head, Received, WasReset, encode_block
+from penstock.transport.http2 import Bounds, ErrorCode, Head, Received, WasReset, encode_block
 from penstock.transport.http2.fields import FieldDecoder
 
 from tests.support.http2 import frame
@@ -17,6 +17,7 @@ from tests.unit.transport.http2.peer import (
     answer,
     block,
     request,
+    window_update,
 )
 
 METHOD, SCHEME, PATH, AUTHORITY, TYPE, TE = REQUEST
@@ -117,14 +118,30 @@ def test_a_bad_head_costs_its_stream_and_nothing_else(fields: tuple[tuple[str, s
     assert peer.serve(frame(DATA, END_STREAM, 1, b"late"), request(3)) == answer(3)
 
 
-def test_the_table_follows_a_bad_head() -> None:
-    """Fields of a refused request may be what the next request refers to."""
-    peer, encoder = Peer(), Encoder()
-    bad = encoder.encode([*REQUEST, ("x-name", "value"), ("connection", "close")])
-    good = encoder.encode([*REQUEST, ("x-name", "value")])
+UNSERVED: dict[str, tuple[bytes, int, list[tuple[str, str]]]] = {
+    "bad request": (b"", 1, [("connection", "close")]),
+    "list too large": (b"", 1, [("large", "v" * 3_000)]),
+    "one stream too many": (request(1), 3, []),
+    "headers after the end": (request(1), 1, []),
+    "trailers": (request(1, ends=False), 1, []),
+    "headers after our reset": (request(1, ends=False) + window_update(1, 0), 1, []),
+}
+"""What came before, the stream of a block that no application sees, and what else is in it."""
+
+
+@pytest.mark.parametrize("name", UNSERVED)
+def test_the_table_follows_blocks_that_nobody_serves(name: str) -> None:
+    """Their fields may be what the next request refers to."""
+    before, stream, extra = UNSERVED[name]
+    peer = Peer(Bounds(max_concurrent_streams=1, max_header_list_bytes=2_000))
+    encoder = Encoder()
+    fields = [("x-name", "value"), *extra]
+    peer.send(before)
+    peer.send(frame(HEADERS, END, stream, encoder.encode([*REQUEST, *fields])))
+    peer.server.reset(1, ErrorCode.CANCEL)
+    good = encoder.encode([*REQUEST, fields[0]])
     assert len(good) < 10, "it only refers"
-    peer.send(frame(HEADERS, END, 1, bad))
-    (event,) = peer.send(frame(HEADERS, END, 3, good))
+    (event,) = peer.send(frame(HEADERS, END, 5, good))
     assert isinstance(event, Received)
     assert event.head is not None
     assert event.head.headers[-1] == ("x-name", "value")
