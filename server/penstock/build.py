@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, cast
 from penstock.config.settings import Settings
 from penstock.core.plan import Behaviour
 from penstock.errors import ConfigError
+from penstock.service.answer import OnUnavailable, Options
 from penstock.service.headers import HeaderNames
-from penstock.service.limiter import OnUnavailable, Options
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.statsd import Sender
 from penstock.transport.descriptors import Shares, open_files_limit, share

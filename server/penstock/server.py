@@ -39,9 +39,10 @@ from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.process import measure_lag, watch_process
 from penstock.telemetry.repeats import Repeats
 from penstock.transport.descriptors import raise_open_files_limit
-from penstock.transport.grpcio import GrpcServer, Listener, Peeks
+from penstock.transport.grpcio import GrpcServer, Listener
 from penstock.transport.http import HttpServer, Pages
 from penstock.transport.rls import RateLimitService
+from penstock.transport.served import Peeks
 
 if TYPE_CHECKING:
     from penstock.telemetry.tracing import Tracer

@@ -11,7 +11,8 @@ import grpc
 import pytest
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Request
 from penstock.errors import InvalidRequestError, RequestError
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport.codec import decode_request, encode_request, json_to_request
 from penstock.transport.rls import RateLimitService

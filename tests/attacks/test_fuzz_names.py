@@ -20,7 +20,8 @@ from penstock.core.mapping import built_in_target
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.core.take import Key
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.store.open import open_store
 from penstock.store.policy_port import Change

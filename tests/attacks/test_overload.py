@@ -10,8 +10,8 @@ import pytest
 from penstock.core.request import Descriptor, Request
 from penstock.core.take import Take, Taken
 from penstock.errors import OverloadError
-from penstock.service.limiter import Limiter, OnUnavailable, Options
-from penstock.store.memory import MemoryStore
+from penstock.service.answer import OnUnavailable, Options
+from penstock.service.limiter import Limiter
 from penstock.telemetry.metrics import Metrics
 from penstock.transport.codec import decode_response, encode_request
 from penstock.transport.rls import RateLimitService
@@ -19,6 +19,7 @@ from penstock.transport.rls import RateLimitService
 from tests.attacks.calls import ALONE, PATH, RULES
 from tests.support.metrics import read, read_text, sample
 from tests.support.processes import penstock
+from tests.support.stores import AwaitedStore
 from tests.support.web import get
 from tests.unit.transport.conftest import NOW, rules
 
@@ -30,16 +31,22 @@ def ask(value: str, hits: int | None = None) -> bytes:
     return encode_request(Request("d", (Descriptor((("many", value),), hits),)))
 
 
-class Slow(MemoryStore):
+class Slow(AwaitedStore):
     """Answers once it is let go, and counts what it was asked."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked = 0
+        self._asking = asyncio.Semaphore(0)
         self.let_go = asyncio.Event()
+
+    async def was_asked(self, times: int) -> None:
+        for _ in range(times):
+            await self._asking.acquire()
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         self.asked += 1
+        self._asking.release()
         await self.let_go.wait()
         return await super().take(takes, now_ms)
 
@@ -65,7 +72,7 @@ async def test_calls_above_the_bound_are_answered_at_once(
             return "error"
 
     admitted = [asyncio.create_task(outcome_of(ask("bob"))) for _ in range(3)]
-    await asyncio.sleep(0)
+    await store.was_asked(3)
     assert [await outcome_of(ask("bob")) for _ in range(5)] == [outcome] * 5
     assert (store.asked, read(metrics)[OVERLOAD]) == (3, 5)
     assert told <= {"3 calls are under way, and PENSTOCK_MAX_CALLS admits no more"}
@@ -86,8 +93,7 @@ async def test_reports_have_as_much_room_again() -> None:
         return asyncio.create_task(service.should_rate_limit(data))
 
     admitted = [begin(ask("bob")) for _ in range(2)] + [begin(ask("bob", 7)) for _ in range(2)]
-    await asyncio.sleep(0)
-    assert store.asked == 4
+    await store.was_asked(4)
     with pytest.raises(OverloadError):
         await service.should_rate_limit(ask("bob", 7))
     assert read(metrics)[sample("penstock_store_not_landed_total")] == 1

@@ -19,15 +19,17 @@ from penstock.core.foreign_text import MAX_SHOWN
 from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Entries, Override, Request
 from penstock.errors import StoreError
-from penstock.service.limiter import MAX_WARNED, Answer, Limiter, Options
+from penstock.service.answer import Answer, Options
+from penstock.service.limiter import MAX_WARNED, Limiter
 from penstock.service.policies import Policies
+from penstock.service.prepared import KEPT_BYTES
 from penstock.store.open import open_store, open_table
 from penstock.store.policy_port import Change
 from penstock.telemetry.exposition import prometheus_text, stats_text
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.repeats import MAX_KEPT, Repeats
 from penstock.transport.codec import encode_answer, encode_request
-from penstock.transport.rls import CACHED_BYTES, RateLimitService
+from penstock.transport.rls import RateLimitService
 
 NOW = 1_794_792_780_000
 COUNT = 600
@@ -160,7 +162,7 @@ async def test_small_requests_with_many_entries_are_not_kept_ready(rules: Path) 
                 entries = b"\x0a\x06\x0a\x04%04d" % number + b"\x0a\x00" * 490
                 small = b"\x0a\x01d\x12" + bytes([len(entries) % 128 + 128, len(entries) // 128])
                 small += entries
-                assert len(small) <= CACHED_BYTES
+                assert len(small) <= KEPT_BYTES
                 await service.should_rate_limit(small)
     assert kept.bytes < MOST_BYTES
 

@@ -6,11 +6,14 @@ import time
 from timeit import repeat
 
 from penstock.core.limits import Limit
-from penstock.core.plan import Behaviour, make_plan
+from penstock.core.match import match
+from penstock.core.plan import Behaviour
+from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.server import clock_ms
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.open import open_store
 from penstock.telemetry.tracing import Tracer
 from penstock.transport.codec import encode_request
@@ -59,5 +62,9 @@ def matching_us(rules: int, *, wildcards: bool = False) -> float:
     domain = _domain([_rule(f"u{number:05}{tail}") for number in range(rules)])
     request = _request(f"u{rules - 1:05}")
     number = 5_000
-    runs = repeat(lambda: make_plan(domain, request, Behaviour()), number=number, repeat=7)
+
+    def plan() -> None:
+        make_plan(match(domain, request), request, Behaviour())
+
+    runs = repeat(plan, number=number, repeat=7)
     return min(runs) / number * 1e6

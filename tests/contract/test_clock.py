@@ -6,7 +6,8 @@ from penstock.core.limits import MILLI, Limit
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.core.take import Draw, Key, Mode, Take
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.port import BucketStore
 
 NOW = 1_794_792_780_000

@@ -17,8 +17,10 @@ from penstock.core.mapping import EntityMapping, Mappings, Template
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain
 from penstock.core.take import Key
-from penstock.service.limiter import Limiter, Options, Prepared
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
+from penstock.service.prepared import Prepared
 from penstock.store.dynamodb import policy as policies_of_items
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store

@@ -16,16 +16,16 @@ from penstock.cli import main
 from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Override, Request
+from penstock.service.prepared import KEPT
 from penstock.store.dynamodb.location import Location
 from penstock.store.policy_port import Change
 from penstock.store.sqlite import SqliteStore
 from penstock.telemetry.hits import MAX_DETAILED
 from penstock.transport.codec import METHOD, SERVICE, encode_request
-from penstock.transport.rls import CACHED
 
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.metrics import Samples, changed, read_text, sample
-from tests.support.processes import Penstock, penstock, wait_for
+from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import decide, get, post
 
 RULES = """\
@@ -73,7 +73,7 @@ entities:
   - {keys: [api_key, model], entity: "{api_key}", resource: "{model}"}
 """
 
-ROUND = CACHED + 1_000
+ROUND = KEPT + 1_000
 """Requests of seven values each, which fill every cache that they can fill quickly."""
 
 PIPELINED = 100
@@ -114,7 +114,7 @@ async def send(server: Penstock, requests: Iterator[bytes], count: int) -> None:
 
         async def ask() -> None:
             for _ in turns:
-                await call(next(requests), timeout=60)
+                await call(next(requests), timeout=PATIENCE_S)
 
         await asyncio.gather(*[ask() for _ in range(PIPELINED)])
 

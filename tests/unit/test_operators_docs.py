@@ -10,7 +10,7 @@ from penstock.config.reference import IGNORED, find_ignored
 from penstock.config.settings import Settings
 from penstock.core.request import DEFAULT_MAX_BYTES, MAX_DESCRIPTORS, MAX_ENTRIES
 from penstock.server import GRACE_S
-from penstock.service import policies
+from penstock.service import policies, prepared
 from penstock.service.limiter import STORE_SHARE
 from penstock.store import spans
 from penstock.store.dynamodb import circuit, hints, lanes
@@ -26,10 +26,10 @@ from penstock.store.sqlite import schema
 from penstock.telemetry import hits, otel, otlp
 from penstock.telemetry.instruments import MAX_SERIES
 from penstock.telemetry.metrics import SECONDS, Metrics
-from penstock.transport import descriptors, http_connection, http_site, open_calls, rls
+from penstock.transport import descriptors, http_connection, http_site, open_calls
 from penstock.transport.codec import METHOD, SERVICE
 from penstock.transport.grpc_options import DEFAULT_BOUNDS, MAX_STREAMS
-from penstock.transport.grpcio import QUIET_S
+from penstock.transport.served import QUIET_S
 
 from tests.support.doc_tables import ALERTS
 from tests.support.markdown import FENCE, ROOT, rows, table
@@ -178,7 +178,7 @@ def test_the_runbook_has_the_sizes_of_the_code() -> None:
     """How much is kept in memory."""
     kept = {name: cells[0] for name, cells in table(RUNBOOK, "kept for speed").items()}
     assert kept == {
-        "requests that came before, ready to decide": f"{rls.CACHED:,}",
+        "requests that came before, ready to decide": f"{prepared.KEPT:,}",
         "SQLite: items last used": f"{sqlite_rows.KEPT:,}",
         "DynamoDB: what was last seen of items": f"{hints.KEPT:,}",
         "limits of entities, and what they resolve to": f"{policies.KEPT:,}",

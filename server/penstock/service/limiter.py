@@ -1,26 +1,33 @@
-"""The limiter: a request in, an answer out."""
+"""The limiter: a request in, an answer out.
+
+`start` answers at once where nothing has to be waited for, and otherwise gives a `Taking`, which
+tells what it waits for. `answer` is the same for callers that can await.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import is_
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, cast
 
+from penstock.core.decide import decide
 from penstock.core.decision import UNMATCHED, Decision, Status
 from penstock.core.entities import Chain
 from penstock.core.foreign_text import show
-from penstock.core.mapping import Target
-from penstock.core.plan import Behaviour, Plan, Stored, decide, find_targets, make_plan
+from penstock.core.match import Matched, match
+from penstock.core.planner import make_plan
 from penstock.core.request import Request
-from penstock.core.rules import Domain, Rules
-from penstock.core.take import Key, Taken
+from penstock.core.rules import Rules
+from penstock.core.take import Taken
 from penstock.errors import OverloadError, RequestError, StoreError
-from penstock.service.counting import Counting, Counts
-from penstock.service.headers import HeaderNames, Headers, limit_headers
+from penstock.service.answer import Answer, OnUnavailable, Options
+from penstock.service.counting import Counting
+from penstock.service.headers import limit_headers
 from penstock.service.metadata import dynamic_metadata
 from penstock.service.metering import Metering
 from penstock.service.policies import Policies
+from penstock.service.prepared import Decode, Planned, Prepared, PreparedRequests, is_kept
 from penstock.store.port import BucketStore
 from penstock.telemetry.metrics import Metrics
 
@@ -32,56 +39,47 @@ STORE_SHARE: Final = 0.9
 MAX_WARNED: Final = 1_000
 """Missing limits to tell of: clients may choose the names, which are kept as they are shown."""
 
-OnUnavailable = Literal["error", "allow", "deny"]
 
+class Taking:
+    """A decision that waits for the store.
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    behaviour: Behaviour = field(default_factory=Behaviour)
-    on_unavailable: OnUnavailable = "error"
-    headers: HeaderNames | None = None
-    dynamic_metadata: bool = False
-    near_limit_ratio: float = 0.8
-
-
-class Answer(NamedTuple):
-    decision: Decision
-    headers: Headers = ()
-    metadata: Mapping[str, Any] | None = None
-    plan: Plan | None = None
-    """What was asked of the store; None if the answer was given without the store."""
-
-
-class Planned(NamedTuple):
-    """What to take for a request, and where the decision on it is counted.
-
-    These belong together: a call keeps the value that it began with, whatever other calls of the
-    same request find out meanwhile.
+    Call either `finish`, once `future` is done, or `expire`, if the caller can't wait any longer.
+    For a caller that is gone, cancel `future`: charges and refunds land even so.
     """
 
-    plan: Plan
-    counts: Counts
-    chains: Sequence[Chain] = ()
-    """The stored limits that the plan was made of."""
-    metering: int = 0
-    """The version of what was known of metering."""
+    __slots__ = ("_limiter", "_now_ms", "_planned", "_prepared", "future")
 
+    def __init__(
+        self,
+        limiter: "Limiter",
+        prepared: Prepared,
+        future: "asyncio.Future[Any]",
+        planned: Planned | None = None,
+        now_ms: int = 0,
+    ) -> None:
+        """`future` is that of the store, for a plan that is made; without one, of the answer."""
+        self._limiter = limiter
+        self._prepared = prepared
+        self._planned = planned
+        self._now_ms = now_ms
+        self.future = future
 
-@dataclass(slots=True)
-class Prepared:
-    """A request, and what to take for it. Good for any number of calls under the same rules."""
+    def finish(self) -> Answer:
+        """The answer. StoreError if the store failed, unless the options say what then."""
+        try:
+            result = self.future.result()
+        except StoreError as exc:
+            return self._limiter.answer_blindly(self._prepared.request, exc)
+        if self._planned is None:
+            return cast("Answer", result)
+        return self._limiter.decide(self._prepared, self._planned, result, self._now_ms)
 
-    request: Request
-    domain: Domain | None
-    planned: Planned | None
-    """None while stored limits were not looked up."""
-    replans: bool = False
-    """The plan changes with stored limits, or with what is learned of metering."""
-    targets: tuple[Target | None, ...] = ()
-    """Whose stored limits the descriptors take from; empty if it is all a matter of rules."""
-    keys: tuple[Key, ...] = ()
-    has_checks: bool = False
-    """Some descriptor asks with an amount of 0."""
+    def expire(self) -> Answer:
+        """The answer to a caller whose deadline comes before the store's answer."""
+        self.future.cancel()
+        # Nobody else looks at what becomes of it.
+        self.future.add_done_callback(_retrieve)
+        return self._limiter.answer_late(self._prepared.request)
 
 
 class Limiter:
@@ -101,10 +99,9 @@ class Limiter:
         self._clock_ms = clock_ms
         self._rules: Rules | None = None
         self._rules_ms = 0
+        self._kept = PreparedRequests()
         self._warned: set[str] = set()
         self._metering = Metering()
-        self.generation = 0
-        """Counts the rules that were in use: what was prepared under others is void."""
 
     @property
     def ready(self) -> bool:
@@ -114,9 +111,20 @@ class Limiter:
         """Decide by these rules from now on. Buckets follow with their next take."""
         self._rules = rules
         self._rules_ms = self._clock_ms()
+        self._kept.clear()
         self._counting.use(rules)
         self._metering.use(rules, self._rules_ms)
-        self.generation += 1
+
+    def find(self, data: bytes, decode: Decode) -> Prepared:
+        """Prepare the request that some bytes stand for, unless it is known already."""
+        return self._kept.get(data) or self._prepare_new(data, decode)
+
+    def _prepare_new(self, data: bytes, decode: Decode) -> Prepared:
+        prepared = self.prepare(decode(data))
+        if is_kept(data, prepared.request.descriptors):
+            prepared = replace(prepared, source=data)
+            self._kept.keep(prepared)
+        return prepared
 
     def prepare(self, request: Request) -> Prepared:
         """Work out what a request asks for, which depends on the rules alone.
@@ -129,40 +137,66 @@ class Limiter:
             raise RequestError("rate limit descriptor list must not be empty")
         if self._rules is None:
             raise RequestError("no rate limit configuration loaded")
-        domain = self._rules.get(request.domain)
-        targets = find_targets(domain, request) if self._policies is not None else ()
+        key_prefix = self._options.behaviour.key_prefix
+        matched = match(self._rules.get(request.domain), request, key_prefix)
+        keys = matched.stored_keys
+        planned = None if keys else self._make(matched, request, ())
         amounts = [descriptor.hits for descriptor in request.descriptors]
-        has_checks = 0 in amounts
-        if not any(targets):
-            planned = self._make(domain, request, (), ())
-            return Prepared(request, domain, planned, any(amounts), has_checks=has_checks)
-        keys = [Key(target.entity, target.resource) for target in targets if target is not None]
-        unique = tuple(dict.fromkeys(keys))
-        return Prepared(request, domain, None, True, targets, unique, has_checks)
+        return Prepared(
+            request,
+            matched,
+            planned,
+            replans=bool(keys) or any(amounts),
+            keys=keys,
+            has_checks=0 in amounts,
+            reports=request.reports,
+        )
+
+    def start(self, prepared: Prepared, *, only_looks: bool = False) -> Answer | Taking:
+        """Decide, at once if nothing has to be waited for. Errors are those of `answer`.
+
+        A caller that `only_looks` makes nothing metered.
+        """
+        planned = prepared.planned
+        if prepared.replans or planned is None:
+            chains = self._known_chains(prepared)
+            if chains is None:
+                reading = self._read_and_take(prepared, only_looks=only_looks)
+                return Taking(self, prepared, asyncio.ensure_future(reading))
+            planned = self._plan(prepared, chains)
+        return self._begin(prepared, planned, only_looks=only_looks)
 
     async def answer(
         self, prepared: Prepared, timeout_s: float | None = None, *, only_looks: bool = False
     ) -> Answer:
         """Decide. StoreError if the store can't do its part, unless the options say what then.
 
-        `timeout_s` is how long the caller waits. A caller that `only_looks` makes nothing metered.
+        `timeout_s` is how long the caller waits.
         """
-        options = self._options
-        try:
-            if timeout_s is None:
-                planned, taken, now_ms = await self._take(prepared, only_looks=only_looks)
-            else:
-                async with asyncio.timeout(timeout_s * STORE_SHARE):
-                    planned, taken, now_ms = await self._take(prepared, only_looks=only_looks)
-        except TimeoutError as exc:
-            text = "the store did not answer before the caller's deadline"
-            late = StoreError(text, kind="deadline")
-            late.__cause__ = exc
-            self._metrics.store_errors.of("deadline").add()
-            return self._answer_blindly(prepared.request, late)
-        except StoreError as exc:
-            return self._answer_blindly(prepared.request, exc)
-        plan = planned.plan
+        started = self.start(prepared, only_looks=only_looks)
+        if isinstance(started, Answer):
+            return started
+        await wait_for(started.future, timeout_s)
+        return started.finish() if started.future.done() else started.expire()
+
+    def turn_away(self, prepared: Prepared, calls: int) -> Answer:
+        """Answer without deciding, because so many calls are under way already.
+
+        OverloadError, unless the options say what to answer then.
+        """
+        self._metrics.overload.add()
+        if prepared.reports:
+            self._metrics.not_landed.add()
+        return self.answer_blindly(
+            prepared.request,
+            OverloadError(f"{calls} calls are under way, and PENSTOCK_MAX_CALLS admits no more"),
+        )
+
+    def decide(
+        self, prepared: Prepared, planned: Planned, taken: Sequence[Taken], now_ms: int
+    ) -> Answer:
+        """Turn what was taken into the answer, and count it."""
+        options, plan = self._options, planned.plan
         decision = decide(plan, taken, options.behaviour, now_ms)
         self._counting.count(planned.counts, decision)
         headers = () if options.headers is None else limit_headers(decision, options.headers)
@@ -171,83 +205,13 @@ class Limiter:
             metadata = dynamic_metadata(prepared.request, plan, decision)
         return Answer(decision, headers, metadata, plan)
 
-    def turn_away(self, prepared: Prepared, calls: int) -> Answer:
-        """Answer without deciding, because so many calls are under way already.
+    def answer_late(self, request: Request) -> Answer:
+        """Answer a caller whose deadline came before the store's answer."""
+        self._metrics.store_errors.of("deadline").add()
+        text = "the store did not answer before the caller's deadline"
+        return self.answer_blindly(request, StoreError(text, kind="deadline"))
 
-        OverloadError, unless the options say what to answer then.
-        """
-        self._metrics.overload.add()
-        if prepared.request.reports:
-            self._metrics.not_landed.add()
-        return self._answer_blindly(
-            prepared.request,
-            OverloadError(f"{calls} calls are under way, and PENSTOCK_MAX_CALLS admits no more"),
-        )
-
-    async def _take(
-        self, prepared: Prepared, *, only_looks: bool
-    ) -> tuple[Planned, Sequence[Taken], int]:
-        planned = prepared.planned
-        if prepared.replans or planned is None:
-            planned = await self._plan(prepared)
-        plan = planned.plan
-        if plan.checks and not only_looks:
-            self._metering.learn(plan.checks)
-        now_ms = self._clock_ms()
-        taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
-        return planned, taken, now_ms
-
-    async def _plan(self, prepared: Prepared) -> Planned:
-        """Make the plan by what is known now, unless it is made already."""
-        keys, chains = prepared.keys, list[Chain]()
-        if keys:
-            policies = cast("Policies", self._policies)
-            chains = policies.known(keys) or await policies.read(keys)
-        planned = prepared.planned
-        if (
-            planned is None
-            or planned.metering != self._metering.version_at(self._clock_ms())
-            or not all(map(is_, chains, planned.chains))
-        ):
-            chain_of = dict(zip(keys, chains, strict=True))
-            stored = [
-                None if target is None else Stored(target, chain_of[Key(*target[:2])])
-                for target in prepared.targets
-            ]
-            planned = self._make(prepared.domain, prepared.request, stored, chains)
-            prepared.planned = planned
-        for missing in planned.plan.missing:
-            self._warn_once(missing)
-        return planned
-
-    def _make(
-        self,
-        domain: Domain | None,
-        request: Request,
-        stored: Sequence[Stored | None],
-        chains: Sequence[Chain],
-    ) -> Planned:
-        now_ms, metering = self._clock_ms(), self._metering
-        version = metering.version_at(now_ms)
-        plan = make_plan(
-            domain,
-            request,
-            self._options.behaviour,
-            stored,
-            self._rules_ms,
-            lambda meter: metering.own_amount(meter, now_ms),
-        )
-        return Planned(plan, self._counting.prepare(domain, request, plan), chains, version)
-
-    def _warn_once(self, missing: str) -> None:
-        """An amount for a limit that nobody has is no reason to refuse, nor to keep quiet."""
-        self._metrics.missing_limits.add()
-        shown = show(missing)
-        if len(self._warned) < MAX_WARNED and shown not in self._warned:
-            self._warned.add(shown)
-            LOG.warning("limit %s does not exist, so amounts for it are not counted", shown)
-
-    def _answer_blindly(self, request: Request, error: StoreError) -> Answer:
+    def answer_blindly(self, request: Request, error: StoreError) -> Answer:
         """Answer as configured for times when the store fails: by the flag, or what is stored."""
         choice = self._options.on_unavailable
         if choice == "error" and self._policies is not None:
@@ -257,6 +221,89 @@ class Limiter:
         self._metrics.blind_answers.of(choice).add()
         LOG.warning("answering %s without the store: %s", choice, error)
         return Answer(_blind_decision(request, deny=choice == "deny"))
+
+    def _begin(self, prepared: Prepared, planned: Planned, *, only_looks: bool) -> Answer | Taking:
+        plan = planned.plan
+        if plan.checks and not only_looks:
+            self._metering.learn(plan.checks)
+        now_ms = self._clock_ms()
+        if not plan.takes:
+            return self.decide(prepared, planned, (), now_ms)
+        try:
+            taken = self._store.begin(plan.takes, now_ms)
+        except StoreError as exc:
+            return self.answer_blindly(prepared.request, exc)
+        if isinstance(taken, asyncio.Future):
+            return Taking(self, prepared, taken, planned, now_ms)
+        return self.decide(prepared, planned, taken, now_ms)
+
+    def _known_chains(self, prepared: Prepared) -> Sequence[Chain] | None:
+        """The stored limits that a request needs; None if the store has to be asked for them."""
+        if not prepared.keys or self._policies is None:
+            return ()
+        return self._policies.known(prepared.keys)
+
+    async def _read_and_take(self, prepared: Prepared, *, only_looks: bool) -> Answer:
+        chains = await cast("Policies", self._policies).read(prepared.keys)
+        begun = self._begin(prepared, self._plan(prepared, chains), only_looks=only_looks)
+        if isinstance(begun, Answer):
+            return begun
+        await wait_for(begun.future, None)
+        return begun.finish()
+
+    def _plan(self, prepared: Prepared, chains: Sequence[Chain]) -> Planned:
+        """The plan by what is known now, which may be made already."""
+        planned = prepared.planned
+        if (
+            planned is None
+            or planned.metering != self._metering.version_at(self._clock_ms())
+            or not all(map(is_, chains, planned.chains))
+        ):
+            planned = self._make(prepared.matched, prepared.request, chains)
+            self._kept.replace(prepared, replace(prepared, planned=planned))
+        for missing in planned.plan.missing:
+            self._warn_once(missing)
+        return planned
+
+    def _make(self, matched: Matched, request: Request, chains: Sequence[Chain]) -> Planned:
+        now_ms, metering = self._clock_ms(), self._metering
+        version = metering.version_at(now_ms)
+        plan = make_plan(
+            matched,
+            request,
+            self._options.behaviour,
+            dict(zip(matched.stored_keys, chains, strict=bool(chains))),
+            self._rules_ms,
+            lambda meter: metering.own_amount(meter, now_ms),
+        )
+        counts = self._counting.prepare(matched.domain, request, plan)
+        return Planned(plan, counts, chains, version)
+
+    def _warn_once(self, missing: str) -> None:
+        """An amount for a limit that nobody has is no reason to refuse, nor to keep quiet."""
+        self._metrics.missing_limits.add()
+        shown = show(missing)
+        if len(self._warned) < MAX_WARNED and shown not in self._warned:
+            self._warned.add(shown)
+            LOG.warning("limit %s does not exist, so amounts for it are not counted", shown)
+
+
+async def wait_for(future: "asyncio.Future[Any]", timeout_s: float | None) -> None:
+    """Wait until a future is done, or the store's share of the caller's time is up."""
+    store_s = None if timeout_s is None else timeout_s * STORE_SHARE
+    try:
+        await asyncio.wait([future], timeout=store_s)
+    except asyncio.CancelledError:
+        future.cancel()
+        # What the store does for a caller that is gone begins before the caller's task ends.
+        await asyncio.wait([future])
+        raise
+
+
+def _retrieve(future: "asyncio.Future[Any]") -> None:
+    """Look at an error that is nobody's concern any more, so that asyncio does not log it."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _blind_decision(request: Request, *, deny: bool) -> Decision:

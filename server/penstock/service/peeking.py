@@ -4,13 +4,14 @@ The law of this file: a peek changes no bucket, and what others may ask for stay
 have a limiter of their own, on a store that only reads.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.core.bucket import Item
 from penstock.core.limits import Limit
 from penstock.core.take import Draw, Drawn, Key, Mode, Take, Taken, take_all
-from penstock.store.port import BucketStore
+from penstock.store.port import Begun, BucketStore
 
 
 class ReadOnlyBuckets:
@@ -33,6 +34,9 @@ class ReadOnlyBuckets:
             )
             for one, seen in zip(asked, found, strict=True)
         ]
+
+    def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
+        return asyncio.ensure_future(self.take(takes, now_ms))
 
     async def read(self, key: Key) -> Item | None:
         return await self._store.read(key)

@@ -10,6 +10,7 @@ from penstock.core.take import Key, Take, Taken, take_all
 from penstock.store.memory_policy import MemoryPolicy
 from penstock.store.owed import count_dropped
 from penstock.store.policy_port import PolicyStore
+from penstock.store.port import Begun
 from penstock.telemetry.metrics import Metrics
 
 SWEEP_EVERY: Final = 64
@@ -27,6 +28,12 @@ class MemoryStore:
         self._takes = 0
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        return self._take(takes, now_ms)
+
+    def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
+        return self._take(takes, now_ms)
+
+    def _take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         self._takes += len(takes)
         if self._takes >= SWEEP_EVERY:
             self._sweep(2 * self._takes, now_ms)

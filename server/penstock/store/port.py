@@ -1,5 +1,6 @@
 """The port: what the service asks of a store. Nothing here is shaped by a kind of store."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -7,6 +8,9 @@ from penstock.core.bucket import Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken
 from penstock.store.policy_port import PolicyStore
+
+Begun = Sequence[Taken] | asyncio.Future[Sequence[Taken]]
+"""The outcome of takes, or the future of it."""
 
 
 class BucketStore(Protocol):
@@ -21,6 +25,13 @@ class BucketStore(Protocol):
         A caller that is cancelled has consumed all of its takes or none. If one of them must land,
         all of it happens even so. A store that fails tries what must land again (`owed.py`); for a
         caller that is gone by then, charges and refunds are all that has to land.
+        """
+        ...
+
+    def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
+        """Do what `take` does, at once if that needs no waiting; otherwise return a future.
+
+        To cancel the future is to cancel `take`. An error is raised here, or is in the future.
         """
         ...
 

@@ -13,7 +13,7 @@ from penstock.core.foreign_text import show
 from penstock.core.limits import Unit
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
 from penstock.errors import InvalidRequestError
-from penstock.service.limiter import Answer
+from penstock.service.answer import Answer
 
 SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 METHOD: Final = "ShouldRateLimit"
@@ -33,6 +33,7 @@ MAX_FIELDS: Final = 16
 
 _OK: Final = rls_pb2.RateLimitResponse.OK
 _OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
+_OVER_LIMIT_BYTES: Final = rls_pb2.RateLimitResponse(overall_code=_OVER_LIMIT).SerializeToString()
 _RATE_LIMIT: Final = rls_pb2.RateLimitResponse.RateLimit
 _WIRE_UNITS: Final[dict[Unit, Any]] = {u: _RATE_LIMIT.Unit.Value(u.name) for u in Unit}
 _UNITS: Final = {number: unit for unit, number in _WIRE_UNITS.items()}
@@ -91,6 +92,11 @@ def encode_answer(answer: Answer) -> bytes:
         extras.dynamic_metadata.update(answer.metadata)
     # Messages one after the other are one message, by the rules of protobuf.
     return encoded + extras.SerializeToString()
+
+
+def is_over_limit(data: bytes) -> bool:
+    """Whether the bytes of an answer say so: they begin with the code."""
+    return data.startswith(_OVER_LIMIT_BYTES)
 
 
 def _is_short(decision: Decision) -> bool:

@@ -1,44 +1,34 @@
-"""The service over gRPC, with health checking and reflection."""
+"""The gRPC port by gRPC's own library, `grpc.aio`: chosen with `--transport grpcio`."""
 
 import asyncio
-import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from grpc_health.v1 import health
-from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from penstock.core.request import DEFAULT_MAX_BYTES
-from penstock.errors import InvalidRequestError, RequestError, StoreError
 from penstock.transport.address import write_address
 from penstock.transport.checkers import connected_ports
 from penstock.transport.client_names import NamedClients
-from penstock.transport.codec import METHOD, SERVICE, decode_request
+from penstock.transport.failures import status_of
 from penstock.transport.grpc_bind import bind
 from penstock.transport.grpc_options import (
     DEFAULT_BOUNDS,
     ConnectionBounds,
     grpc_options,
 )
-from penstock.transport.health import HealthChecks
-from penstock.transport.notes import DOMAIN, PEEK_METHOD, PEEK_SERVICE, UNKNOWN
+from penstock.transport.methods import Method, ServerStream, Unary, wait
+from penstock.transport.notes import Trailers
 from penstock.transport.open_calls import OpenCalls
 from penstock.transport.rls import RateLimitService
+from penstock.transport.served import Peeks, Served
 from penstock.transport.tls import Tls
-
-LOG: Final = logging.getLogger(__name__)
-
-QUIET_S: Final = 0.5
-"""Without a call for so long, clients have moved away. Envoy under load sends many in that time."""
-
-NAMED: Final = 5
-"""Health checkers that one line of the log names."""
 
 SERVING_TASK: Final = "_server_main_loop"
 """gRPC's coroutine that accepts calls. It is the only thing that tells when gRPC has stopped to."""
+
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 if TYPE_CHECKING:  # at run time these can't be given types
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -66,14 +56,6 @@ class Listener:
         return write_address(self.host, self.port)
 
 
-@dataclass(frozen=True, slots=True)
-class Peeks:
-    """Answers to requests that take nothing."""
-
-    service: RateLimitService
-    knows_domain: Callable[[str], bool]
-
-
 class GrpcServer:
     """A part of the server that may end by itself: see `wait`, and then `start` again."""
 
@@ -86,12 +68,9 @@ class GrpcServer:
         open_calls: OpenCalls | None = None,
         peeks: Peeks | None = None,
     ) -> None:
-        self._service = service
-        self._peeks = peeks
+        self._served = Served(service, peeks)
         self._listener = listener
         self._open_calls = open_calls or OpenCalls()
-        self._calls = 0
-        self._health = HealthChecks()
         self._server: grpc.aio.Server | None = None
         self._serving: asyncio.Task[Any] | None = None
 
@@ -124,37 +103,14 @@ class GrpcServer:
 
     def set_serving(self, *, serving: bool) -> None:
         """Tell health checks whether to send requests here."""
-        self._health.set_serving(serving=serving)
+        self._served.set_serving(serving=serving)
 
     async def drain(self, timeout_s: float) -> None:
-        """Say NOT_SERVING, and go on serving until clients have moved away or time is up.
+        """Say NOT_SERVING, and go on serving until clients have moved away or time is up."""
+        await self._served.drain(timeout_s, self._connected_ports)
 
-        They have once every health checker has been told, and no call came for a while. The log
-        has whom the drain waits for.
-        """
-        self.set_serving(serving=False)
-        start, told = time.monotonic(), ""
-        while (left := start + timeout_s - time.monotonic()) > 0:
-            calls = self._calls
-            await asyncio.sleep(min(QUIET_S, left))
-            awaited = self._awaited(start, is_busy=calls != self._calls)
-            if not awaited:
-                return
-            if awaited != told:
-                told = awaited
-                LOG.info("draining: waiting for %s", awaited)
-        LOG.warning("draining took %s s, which is all it may; was waiting for %s", timeout_s, told)
-
-    def _awaited(self, start: float, *, is_busy: bool) -> str:
-        """Whom a drain waits for; empty if there is nobody."""
-        ports = None if self._listener.uds else connected_ports(self._listener.port)
-        checkers = self._health.checkers.awaited_since(start, ports)
-        waits = ["clients that still send requests"] if is_busy else []
-        if checkers:
-            more = "" if len(checkers) <= NAMED else f" and {len(checkers) - NAMED} more"
-            names = ", ".join(checkers[:NAMED]) + more
-            waits.append(f"health checkers that were not told yet: {names}")
-        return ", and ".join(waits)
+    def _connected_ports(self) -> frozenset[int] | None:
+        return None if self._listener.uds else connected_ports(self._listener.port)
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and give those under way the time to finish."""
@@ -185,54 +141,69 @@ class GrpcServer:
 
     def _handlers(self) -> "Mapping[str, Mapping[str, Handler]]":
         """Methods by name, by the name of their service."""
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        handlers: dict[str, Mapping[str, Handler]] = {
-            SERVICE: {METHOD: grpc.unary_unary_rpc_method_handler(self._should_rate_limit)},
-            health.SERVICE_NAME: self._health.handlers(),
-            reflection.SERVICE_NAME: {
-                "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
-                    reflection.aio.ReflectionServicer(names).ServerReflectionInfo,
-                    reflection_pb2.ServerReflectionRequest.FromString,
-                    reflection_pb2.ServerReflectionResponse.SerializeToString,
-                )
-            },
-        }
-        if self._peeks is not None:
-            handlers[PEEK_SERVICE] = {PEEK_METHOD: grpc.unary_unary_rpc_method_handler(self._peek)}
-        return handlers
+        services: dict[str, dict[str, Handler]] = {}
+        for path, method in self._served.methods.items():
+            _, service, name = path.split("/")
+            services.setdefault(service, {})[name] = _handler(method)
+        return services
 
-    async def _should_rate_limit(self, request: bytes, context: "Context") -> bytes:
-        self._calls += 1
-        return await self._answer(self._service, request, context)
 
-    async def _peek(self, request: bytes, context: "Context") -> bytes:
-        peeks = cast("Peeks", self._peeks)  # there is no such method without it
-        answer = await self._answer(peeks.service, request, context)
-        if not peeks.knows_domain(decode_request(request).domain):
-            context.set_trailing_metadata(((DOMAIN, UNKNOWN),))
-        return answer
+class _Call:
+    """A call of gRPC's, as methods see it."""
 
-    async def _answer(self, service: RateLimitService, request: bytes, context: "Context") -> bytes:
+    __slots__ = ("_context", "_trailers")
+
+    def __init__(self, context: "Context") -> None:
+        self._context = context
+        self._trailers: Trailers = ()
+
+    @property
+    def peer(self) -> str:
+        return self._context.peer()
+
+    @property
+    def timeout_s(self) -> float | None:
+        return self._context.time_remaining()
+
+    def headers(self) -> Iterable[tuple[str, str | bytes]]:
+        return self._context.invocation_metadata() or ()
+
+    def tell(self, trailers: Trailers) -> None:
+        self._trailers += trailers
+        self._context.set_trailing_metadata(self._trailers)
+
+
+def _handler(method: Method) -> "Handler":
+    """What gRPC has to know to call a method of ours."""
+    if isinstance(method, Unary):
+        start = method.start
+
+        async def answer(message: bytes, context: "Context") -> bytes:
+            return await wait(start(message, _Call(context)))
+
+        return grpc.unary_unary_rpc_method_handler(_told(answer))
+    serve: Callable[[Any, Any], AsyncIterator[bytes]] = method.serve
+
+    async def write(messages: Any, context: "Context") -> None:
+        async for answer in serve(messages, _Call(context)):
+            await context.write(answer)
+
+    if isinstance(method, ServerStream):
+        return grpc.unary_stream_rpc_method_handler(_told(write))
+    return grpc.stream_stream_rpc_method_handler(_told(write))
+
+
+def _told(behaviour: "Callable[[Any, Context], Awaitable[Any]]") -> Any:
+    """Turn what a method raises into the status of its call."""
+
+    async def behave(request: Any, context: "Context") -> Any:
         try:
-            return await service.should_rate_limit(
-                request,
-                context.time_remaining(),
-                lambda: context.invocation_metadata() or (),
-                tell=context.set_trailing_metadata,
-            )
-        except InvalidRequestError as exc:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(exc))
-        except RequestError as exc:
-            # The reference server's code for these.
-            await context.abort(grpc.StatusCode.UNKNOWN, str(exc))
-        except StoreError as exc:
-            LOG.warning("answering UNAVAILABLE: %s", exc)
-            await context.abort(grpc.StatusCode.UNAVAILABLE, exc.for_caller)
-        except Exception:
-            LOG.exception("answering INTERNAL: a fault of this server")
-            await context.abort(
-                grpc.StatusCode.INTERNAL, "a fault of this server; its log has more"
-            )
+            return await behaviour(request, context)
+        except Exception as exc:  # noqa: BLE001 - every call gets a status
+            code, text = status_of(exc)
+            await context.abort(_CODES[code], text)
+
+    return behave
 
 
 def _find_serving(begun: Iterable["asyncio.Task[Any]"]) -> "asyncio.Task[Any]":

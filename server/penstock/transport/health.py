@@ -1,23 +1,24 @@
 """Health checking that knows who asks, so that a drain can wait until all have been told."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator
+from typing import Any, Final
 
-import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from penstock.transport.checkers import Checkers
+from penstock.transport.failures import CallError, Code
+from penstock.transport.methods import Call, Methods, ServerStream, Unary
+
+SERVICE: Final = "grpc.health.v1.Health"
 
 NAMES: Final = frozenset(["", "ratelimit"])
 """The whole server, and the name that the reference server goes by."""
 
 # The published types are older than these messages.
 _MESSAGES: Final[Any] = health_pb2
-
-if TYPE_CHECKING:  # at run time these can't be given types
-    Handler = grpc.RpcMethodHandler[Any, Any]
-    Context = grpc.aio.ServicerContext[HealthCheckRequest, HealthCheckResponse]
 
 
 class HealthChecks:
@@ -34,41 +35,44 @@ class HealthChecks:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
 
-    def handlers(self) -> "dict[str, Handler]":
-        """The methods of the service, by name."""
-        codec = HealthCheckRequest.FromString, HealthCheckResponse.SerializeToString
+    def methods(self) -> Methods:
         return {
-            "Check": grpc.unary_unary_rpc_method_handler(self._check, *codec),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, *codec),
-            "List": grpc.unary_unary_rpc_method_handler(
-                self._list,
-                _MESSAGES.HealthListRequest.FromString,
-                _MESSAGES.HealthListResponse.SerializeToString,
-            ),
+            f"/{SERVICE}/Check": Unary(self._check),
+            f"/{SERVICE}/Watch": ServerStream(self._watch),
+            f"/{SERVICE}/List": Unary(self._list),
         }
 
-    async def _check(self, request: HealthCheckRequest, context: "Context") -> HealthCheckResponse:
-        self.checkers.ask(context.peer())
-        if request.service not in NAMES:
-            await context.abort(grpc.StatusCode.NOT_FOUND)
-        return self._answer(request)
+    def _check(self, message: bytes, call: Call) -> bytes:
+        self.checkers.ask(call.peer)
+        service = _service(message)
+        if service not in NAMES:
+            raise CallError(Code.NOT_FOUND)
+        return self._answer(service).SerializeToString()
 
-    async def _list(self, _: object, context: "Context") -> Any:
-        self.checkers.ask(context.peer())
-        answers = {name: self._answer(HealthCheckRequest(service=name)) for name in sorted(NAMES)}
-        return _MESSAGES.HealthListResponse(statuses=answers)
+    def _list(self, _: bytes, call: Call) -> bytes:
+        self.checkers.ask(call.peer)
+        answers = {name: self._answer(name) for name in sorted(NAMES)}
+        listed: bytes = _MESSAGES.HealthListResponse(statuses=answers).SerializeToString()
+        return listed
 
-    async def _watch(self, request: HealthCheckRequest, context: "Context") -> None:
-        last = None
+    async def _watch(self, message: bytes, _: Call) -> AsyncIterator[bytes]:
+        service, last = _service(message), None
         while True:
-            changed, answer = self._changed, self._answer(request)
+            changed, answer = self._changed, self._answer(service)
             if answer != last:
-                await context.write(answer)
+                yield answer.SerializeToString()
                 last = answer
             await changed.wait()
 
-    def _answer(self, request: HealthCheckRequest) -> HealthCheckResponse:
-        if request.service not in NAMES:
+    def _answer(self, service: str) -> HealthCheckResponse:
+        if service not in NAMES:
             return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
         serving = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
         return HealthCheckResponse(status=serving[0] if self._is_serving else serving[1])
+
+
+def _service(message: bytes) -> str:
+    try:
+        return HealthCheckRequest.FromString(message).service
+    except DecodeError as exc:
+        raise CallError(Code.INVALID_ARGUMENT, f"not a HealthCheckRequest: {exc}") from exc

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.request import DEFAULT_MAX_BYTES
-from penstock.errors import RequestError
 from penstock.transport.codec import answer_to_json, json_to_request
 from penstock.transport.http_accept import Accepting
 from penstock.transport.http_connection import Connections
@@ -125,11 +124,8 @@ class HttpServer:
     async def _json(self, body: bytes) -> Reply:
         if self._why_no_decisions:
             return Reply(403, f"{self._why_no_decisions}\n")
-        try:
-            request = json_to_request(body)
-            answer = await self._service.should_rate_limit(request, ANSWER_S, method="json")
-        except RequestError as exc:
-            return Reply(400, f"{exc}\n")
+        request = json_to_request(body)
+        answer = await self._service.should_rate_limit(request, ANSWER_S, method="json")
         code, text = answer_to_json(answer)
         return Reply(STATUSES.get(code, 500), text, "application/json")
 

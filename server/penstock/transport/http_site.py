@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from penstock.core.request import DEFAULT_MAX_BYTES
-from penstock.errors import StoreError
+from penstock.transport.failures import failure_of, tell_log, text_for_caller
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -79,15 +79,13 @@ async def _answer(path: str, page: Page, body: bytes) -> Reply:
     try:
         async with asyncio.timeout(ANSWER_S):
             return await page.answer(body)
-    except StoreError as exc:
-        LOG.warning("answering 503 on %s: %s", path, exc)
-        return Reply(503, f"{exc.for_caller}\n")
     except TimeoutError:
         LOG.warning("answering 503 on %s: no answer in %s s", path, ANSWER_S)
         return Reply(503, f"no answer in {ANSWER_S} s\n")
-    except Exception:
-        LOG.exception("answering 500 on %s: a fault of this server", path)
-        return FAULT
+    except Exception as exc:  # noqa: BLE001 - no request may go without an answer
+        status = failure_of(exc).http
+        tell_log(exc, f"{status} on {path}")
+        return Reply(status, f"{text_for_caller(exc)}\n")
 
 
 async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes | Reply:

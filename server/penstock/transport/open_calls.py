@@ -58,7 +58,7 @@ class OpenCalls:
             return grpc.stream_stream_rpc_method_handler(behaviour, *codec)
         if handler.stream_stream is None:
             raise TypeError("a method that takes many messages and gives one answer has no bounds")
-        behaviour = self._counted(_written(handler.stream_stream))
+        behaviour = self._counted(handler.stream_stream)
         return grpc.stream_stream_rpc_method_handler(behaviour, *codec)
 
     def _received(self, behaviour: Behaviour) -> Behaviour:
@@ -105,13 +105,3 @@ class OpenCalls:
                 self._streams -= 1
 
         return count
-
-
-def _written(behaviour: Behaviour) -> Behaviour:
-    """From a behaviour that yields its answers to one that writes them."""
-
-    async def write(messages: object, context: "Context") -> None:
-        async for answer in behaviour(messages, context):
-            await context.write(answer)
-
-    return write

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
+from penstock.core.decide import decide
 from penstock.core.decision import UNMATCHED
 from penstock.core.entities import (
     MAX_NAME,
@@ -19,8 +20,10 @@ from penstock.core.entities import (
 )
 from penstock.core.limits import MILLI, NO_BOUND, Limit, Unit
 from penstock.core.mapping import HITS, EntityMapping, Mappings, Target, Template, built_in_target
+from penstock.core.match import Matched, Ruled, match
 from penstock.core.metering import Meter, OwnAmounts, cost
-from penstock.core.plan import Behaviour, Plan, Stored, decide, find_targets, make_plan
+from penstock.core.plan import Behaviour, Plan
+from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.core.take import Denies, Draw, Key, Mode, take_all
@@ -181,20 +184,30 @@ BUILT_IN = (("entity", "user-1"), ("resource", "gpt-4"))
 def test_targets_are_found_by_mappings_then_rules_then_built_in_keys() -> None:
     """Rules whose keys happen to have these names go on working."""
     request = Request("llm", (Descriptor(BUILT_IN), Descriptor((("api_key", "a"), ("model", "m")))))
-    assert find_targets(PLAIN, request) == (
+    assert match(PLAIN, request).found == (
         Target("user-1", "gpt-4", meter=ENTITY),
         Target("a", "llm:m", (("rpm", 1), ("tpm", HITS)), ("api_key", "model")),
     )
     inner = Children([Node("resource", rule=RULE)])
     ruled = Domain("llm", Children([Node("entity", children=inner)]), MAPPINGS)
-    assert find_targets(ruled, request)[0] is None
-    assert find_targets(None, request) == (None, None)
+    found = match(ruled, request).found[0]
+    assert isinstance(found, Ruled)
+    assert found.rule is RULE
+    assert match(None, request).found == (None, None)
+
+
+def test_stored_keys_are_told_once_each() -> None:
+    """Two descriptors on one item need one lookup, and rules need none."""
+    limit = ("limit", "rpm")
+    asked = [Descriptor(BUILT_IN), Descriptor((*BUILT_IN, limit)), Descriptor((("other", "v"),))]
+    assert match(PLAIN, Request("llm", tuple(asked))).stored_keys == (USER,)
 
 
 def test_an_override_is_no_entity() -> None:
     """The request says itself what applies."""
     descriptor = Descriptor(BUILT_IN, override=Override(5, Unit.MINUTE))
-    assert find_targets(PLAIN, Request("llm", (descriptor,))) == (None,)
+    (found,) = match(PLAIN, Request("llm", (descriptor,))).found
+    assert isinstance(found, Ruled)
 
 
 def metered(_: Meter) -> Mode:
@@ -211,8 +224,8 @@ def planned(
 ) -> Plan:
     target = Target("user-1", "gpt-4", consume, ENTITY)  # type: ignore[arg-type]
     request = Request("llm", descriptors)
-    stored = [Stored(target, chain) for _ in descriptors]
-    return make_plan(domain, request, Behaviour(), stored, own_amounts=own_amounts)
+    matched = Matched(domain, (target,) * len(descriptors))
+    return make_plan(matched, request, Behaviour(), {USER: chain}, own_amounts=own_amounts)
 
 
 CHAIN = (Level(USER, (RPM, TPM)), Level(PROJECT, (TPM,)))
@@ -278,12 +291,10 @@ def test_a_limit_that_another_mapping_takes_nothing_of_is_metered() -> None:
 def test_descriptors_on_one_item_become_one_take() -> None:
     """`rpm` by 1 and `tpm` by 500 is a single write."""
     request = Request("llm", (Descriptor(BUILT_IN), Descriptor(BUILT_IN, hits=500)))
-    chain = (Level(USER, (RPM, TPM)),)
-    stored = [
-        Stored(Target("user-1", "gpt-4", (("rpm", HITS),)), chain),
-        Stored(Target("user-1", "gpt-4", (("tpm", HITS),)), chain),
-    ]
-    (take,) = make_plan(PLAIN, request, Behaviour(), stored, own_amounts=metered).takes
+    targets = [Target("user-1", "gpt-4", ((name, HITS),)) for name in ("rpm", "tpm")]
+    matched = Matched(PLAIN, tuple(targets))
+    chains = {USER: (Level(USER, (RPM, TPM)),)}
+    (take,) = make_plan(matched, request, Behaviour(), chains, own_amounts=metered).takes
     assert take.draws == (
         Draw(0, MILLI, descriptor=0),
         Draw(1, 500 * MILLI, Mode.CHARGE, descriptor=1, max_debt=NO_BOUND),
@@ -323,9 +334,9 @@ def test_what_is_left_is_that_of_the_level_with_the_least() -> None:
 
 def test_a_quota_of_an_entity_denies_only_with_all_others() -> None:
     """As quotas of rules do, where the server treats every limit as one."""
-    target = Target("user-1", "gpt-4")
+    matched = Matched(PLAIN, (Target("user-1", "gpt-4"),))
     request = Request("llm", (Descriptor(BUILT_IN),))
-    stored = [Stored(target, (Level(USER, (RPM,)),))]
-    plan = make_plan(PLAIN, request, Behaviour(quota_mode=True), stored)
+    chains = {USER: (Level(USER, (RPM,)),)}
+    plan = make_plan(matched, request, Behaviour(quota_mode=True), chains)
     assert plan.takes[0].draws[0].denies is Denies.TOGETHER
     assert not plan.quota_passes

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
+from penstock.core.decide import decide
 from penstock.core.decision import UNLIMITED, UNMATCHED, Decision, Status
 from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
-from penstock.core.plan import Behaviour, decide, make_plan
+from penstock.core.match import match
+from penstock.core.plan import Behaviour
+from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule
 from penstock.core.take import Key, Mode, take_all
@@ -78,9 +81,8 @@ class World:
     def ask(self, *descriptors: Descriptor | str, hits: int = 0, domain: bool = True) -> Decision:
         asked = [one if isinstance(one, Descriptor) else on(one) for one in descriptors]
         request = Request("d", tuple(asked), hits)
-        plan = make_plan(
-            DOMAIN if domain else None, request, self.behaviour, own_amounts=lambda _: self.own
-        )
+        matched = match(DOMAIN if domain else None, request, self.behaviour.key_prefix)
+        plan = make_plan(matched, request, self.behaviour, own_amounts=lambda _: self.own)
         taken = take_all(self.items.get, plan.takes, self.now_ms)
         for take, outcome in zip(plan.takes, taken, strict=True):
             if outcome.item is not None:
@@ -171,7 +173,8 @@ def test_what_is_asked_with_nothing_is_noted() -> None:
     """The rule, or the keys of an override; not a refund, and not what no limit applies to."""
     override = Descriptor((("a", "v"), ("b", "w")), 0, override=Override(1, Unit.DAY))
     asked = (on("five", 0), override, on("two", 0, refund=True), on("unlimited", 0), on("five", 1))
-    plan = make_plan(DOMAIN, Request("d", asked), Behaviour())
+    request = Request("d", asked)
+    plan = make_plan(match(DOMAIN, request), request, Behaviour())
     assert plan.checks == (("rule", "d", ""), ("override", "d", "a", "b"))
 
 
@@ -198,7 +201,7 @@ def test_a_denied_request_consumes_nothing_of_any_descriptor() -> None:
 def test_descriptors_on_one_item_become_one_take() -> None:
     """Both amounts have to fit, and each descriptor has its status."""
     request = Request("d", (on("five"), on("five")), 3)
-    plan = make_plan(DOMAIN, request, Behaviour())
+    plan = make_plan(match(DOMAIN, request), request, Behaviour())
     assert [len(take.draws) for take in plan.takes] == [2]
     world = World()
     decision = world.ask("five", "five", hits=3)
@@ -436,7 +439,7 @@ def test_what_remains_fits_the_wire() -> None:
     """The burst may be more than a uint32 of tokens can say."""
     big = Node("big", rule=Rule("", (Limit.per(1, 1_000, burst=2**33),)))
     request = Request("d", (on("big"),))
-    plan = make_plan(Domain("d", Children([big])), request, Behaviour())
+    plan = make_plan(match(Domain("d", Children([big])), request), request, Behaviour())
     items: dict[Key, Item] = {}
     taken = take_all(items.get, plan.takes, NOW)
     assert decide(plan, taken, Behaviour(), NOW).statuses[0].remaining == UINT32_MAX

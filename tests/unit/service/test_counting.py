@@ -18,7 +18,8 @@ from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.core.take import Take, Taken
 from penstock.errors import PenstockError, StoreError
 from penstock.service import counting
-from penstock.service.limiter import Limiter, OnUnavailable, Options
+from penstock.service.answer import OnUnavailable, Options
+from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
 from penstock.store.policy_port import Change
@@ -28,6 +29,7 @@ from penstock.transport.codec import encode_request
 from penstock.transport.rls import RateLimitService
 
 from tests.support.metrics import Samples, changed, read, sample
+from tests.support.stores import AwaitedStore
 
 NOW = 1_794_792_780_000
 MINUTE = 60_000
@@ -355,7 +357,7 @@ async def test_every_rule_is_there_before_its_first_hit() -> None:
         assert found[sample(PREFIX + name, domain="d", key1="user")] == 0
 
 
-class WaitingStore(MemoryStore):
+class WaitingStore(AwaitedStore):
     """Takes once it is told to, as a store that is busy."""
 
     def __init__(self) -> None:
@@ -391,7 +393,7 @@ async def test_a_decision_is_counted_by_the_limits_that_made_it() -> None:
 # Errors.
 
 
-class BrokenStore(MemoryStore):
+class BrokenStore(AwaitedStore):
     """Cannot take, as one whose machine is gone or that has a fault."""
 
     def __init__(self, error: Exception) -> None:

@@ -14,7 +14,8 @@ from penstock.core.request import Descriptor, Entries, Override, Request
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 from penstock.core.take import Mode
 from penstock.service import metering
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.service.metering import LEARNS_MS, Metering
 from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore

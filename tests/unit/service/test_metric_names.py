@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pytest
 from penstock.config.rules import RulesSource
 from penstock.core.request import Descriptor, Request
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.telemetry.hits import HitsFamily
 from penstock.telemetry.metrics import Metrics

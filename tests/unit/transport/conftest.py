@@ -9,16 +9,18 @@ import pytest
 from penstock.core.limits import Limit
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.core.take import Take, Taken
-from penstock.service.limiter import Limiter, Options
-from penstock.store.memory import MemoryStore
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.transport.codec import METHOD, SERVICE
 from penstock.transport.grpcio import GrpcServer, Listener
 from penstock.transport.rls import RateLimitService
 
+from tests.support.stores import AwaitedStore
+
 NOW = 1_794_792_780_000
 
 
-class MoodyStore(MemoryStore):
+class MoodyStore(AwaitedStore):
     """A store that can be told to raise, to wait for ever, or to wait for its gate to open."""
 
     def __init__(self) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import aiohttp
 from penstock.core.limits import Limit
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.transport.http import HttpPort, HttpServer, Pages
 from penstock.transport.rls import RateLimitService
 

@@ -9,7 +9,7 @@ from penstock.core.decision import UNLIMITED, UNMATCHED, Decision, Status
 from penstock.core.limits import UINT32_MAX, Limit, Unit
 from penstock.core.request import Descriptor, Override, Request
 from penstock.errors import InvalidRequestError
-from penstock.service.limiter import Answer
+from penstock.service.answer import Answer
 from penstock.transport.codec import (
     CACHED_STATUSES,
     decode_request,

@@ -12,7 +12,7 @@ from penstock.core.decision import UNLIMITED, UNMATCHED, Decision
 from penstock.core.limits import UINT32_MAX
 from penstock.core.request import Descriptor, Override
 from penstock.errors import InvalidRequestError, RequestError
-from penstock.service.limiter import Answer
+from penstock.service.answer import Answer
 from penstock.transport.codec import (
     answer_to_json,
     decode_request,

@@ -8,7 +8,8 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 import grpc
 import pytest
 from penstock.errors import ConfigError
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport.grpc_options import ConnectionBounds
 from penstock.transport.grpcio import GrpcServer, Listener

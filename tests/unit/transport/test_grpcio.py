@@ -8,7 +8,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 from penstock.core.request import Descriptor, Request
 from penstock.errors import ConfigError, StoreError
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.service.metering import LEARNS_MS
 from penstock.store.memory import MemoryStore
 from penstock.transport.client import connect

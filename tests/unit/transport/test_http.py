@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from penstock.errors import StoreError
+from penstock.service.answer import Options
 from penstock.service.headers import HeaderNames
-from penstock.service.limiter import Options
 from penstock.transport import http, http_site
 
 from tests.unit.transport.http_serving import Serving, serving

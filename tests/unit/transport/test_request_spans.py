@@ -10,7 +10,8 @@ import pytest
 from penstock.core.request import Descriptor, Request
 from penstock.core.take import Take, Taken
 from penstock.errors import StoreError
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.transport.codec import METHOD, SERVICE, encode_request
 from penstock.transport.grpcio import GrpcServer, Listener
 from penstock.transport.rls import RateLimitService

@@ -4,7 +4,9 @@ import pytest
 from penstock.core.limits import Limit
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
-from penstock.service.limiter import Limiter, Options
+from penstock.service import prepared
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport import rls
 from penstock.transport.codec import decode_response, encode_request
@@ -36,7 +38,7 @@ async def test_a_request_seen_before_is_decided_anew() -> None:
 
 async def test_few_requests_are_kept_and_all_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for three, a hundred users are counted apart, again and again."""
-    monkeypatch.setattr(rls, "CACHED", 3)
+    monkeypatch.setattr(prepared, "KEPT", 3)
     service = rls.RateLimitService(limiter())
     for left in (4, 3):
         users = [f"user-{number}" for number in range(100)]

@@ -13,7 +13,8 @@ from pathlib import Path
 import grpc
 import pytest
 from penstock.errors import ConfigError
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport import unix_socket
 from penstock.transport.grpcio import GrpcServer, Listener

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import grpc
 from penstock.core.request import Descriptor, Request
-from penstock.service.limiter import Limiter, Options
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
 from penstock.transport.grpcio import GrpcServer, Listener

@@ -91,6 +91,34 @@ class Calls:
             return await (self._begin(self._counted(work)) if must_land else work)
         return await self._begin(self._counted(self._decide_apart(families, arrival)))
 
+    def deny_at_once(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken] | None:
+        """Deny a call by recent hints alone, as its lane would; None if that is not possible."""
+        families = find_families(takes)
+        if len(families) > 1 or not (len(takes) == 1 or self._is_atomic):
+            return None
+        (family,) = families
+        # Callers in the lane came first, and one of them may bring a refund.
+        if any(take.must_land for take in takes) or not self.lanes.is_idle(family[-1].key):
+            return None
+        hints = self._hints.of(take.key for take in family)
+        if not all(self._hints.is_recent(hint, now_ms) for hint in hints.values()):
+            return None
+        images = [hints[take.key].image if take.key in hints else None for take in family]
+        drafts = [
+            Draft(image and image.live(now_ms), take, now_ms)
+            for take, image in zip(family, images, strict=True)
+        ]
+        # Most calls are not denied, and a group costs several times as much as these drafts.
+        if not are_denied(drafts):
+            return None
+        ask = Ask(family)
+        group = Group([ask], hints, remembers_denials=self._hints.remembers_denials)
+        if group.next(now_ms) is not None or ask.verdict is None:
+            return None
+        self._engine.metrics.deny_cache_hits.add(group.denied_from_hints)
+        self._hints.keep(hints)
+        return _taken_by_key(ask.verdict.drafts, denied=not ask.verdict.admitted)
+
     async def _counted(self, work: Awaitable[dict[Key, Taken]]) -> dict[Key, Taken]:
         """Count the debt that charges could not record, even if the caller has gone away."""
         taken = await work

@@ -63,6 +63,10 @@ class Lane:
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run())
 
+    @property
+    def is_idle(self) -> bool:
+        return self._running is None and not self.lock.locked()
+
     async def idle(self) -> None:
         """Wait until the queue is empty and the last write has ended."""
         while self._running is not None:
@@ -190,6 +194,11 @@ class Lanes:
         if lane is None:
             lane = self._lanes[key] = Lane(self._engine, self._hints, self._timer_s)
         return lane
+
+    def is_idle(self, key: Key) -> bool:
+        """Whether nobody writes to the item, or waits for that."""
+        lane = self._lanes.get(key)
+        return lane is None or lane.is_idle
 
     async def idle(self) -> None:
         for lane in list(self._lanes.values()):

@@ -1,5 +1,6 @@
 """The store on DynamoDB: the port's methods, from opening to closing."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from penstock.store.dynamodb.policy_store import DynamoPolicy
 from penstock.store.dynamodb.rewrite import reset
 from penstock.store.dynamodb.table import check_table
 from penstock.store.policy_port import PolicyStore
+from penstock.store.port import Begun
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
 
@@ -54,6 +56,12 @@ class DynamoStore:
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         taken = await self._calls.decide(takes, now_ms)
+        return [taken[take.key] for take in takes]
+
+    def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
+        taken = self._calls.deny_at_once(takes, now_ms)
+        if taken is None:
+            return asyncio.ensure_future(self.take(takes, now_ms))
         return [taken[take.key] for take in takes]
 
     async def read(self, key: Key) -> Item | None:

@@ -1,5 +1,6 @@
 """The store on a SQLite file: the port's methods as work for the writer."""
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from penstock.core.limits import Limit
 from penstock.core.take import MAY_HAVE_TO_LAND, Key, Take, Taken, take_all
 from penstock.store.policy_port import PolicyStore
 from penstock.store.sqlite.file import StoreFile
-from penstock.store.sqlite.jobs import Transaction, Work
+from penstock.store.sqlite.jobs import Transaction
 from penstock.store.sqlite.policy import SqlitePolicy
 from penstock.store.sqlite.schema import Synchronous
 from penstock.store.sqlite.writer import GroupWriter, Pace
@@ -41,13 +42,14 @@ class SqliteStore:
         self.policy: PolicyStore = SqlitePolicy(self._writer)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        return await self.begin(takes, now_ms)
+
+    def begin(self, takes: Sequence[Take], now_ms: int) -> asyncio.Future[Sequence[Taken]]:
         owed = None
         if True in [take.must_land for take in takes]:
             owed = _taking(owed_part(takes))
         keys = [take.key for take in takes]
-        return await self._writer.submit(
-            keys, _taking(takes), now_ms, owed=owed, limits=takes[0].limits
-        )
+        return self._writer.submit(keys, _taking(takes), now_ms, owed=owed, limits=takes[0].limits)
 
     async def read(self, key: Key) -> Item | None:
         return await self._writer.submit([key], lambda transaction, _: transaction.get(key), 0)
@@ -68,8 +70,8 @@ class SqliteStore:
         await self._writer.close()
 
 
-def _taking(takes: Sequence[Take]) -> Work:
-    def work(transaction: Transaction, now_ms: int) -> list[Taken]:
+def _taking(takes: Sequence[Take]) -> Callable[[Transaction, int], Sequence[Taken]]:
+    def work(transaction: Transaction, now_ms: int) -> Sequence[Taken]:
         taken = take_all(transaction.get, takes, now_ms)
         for number, outcome in enumerate(taken):
             if outcome.item is not None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -82,7 +82,7 @@ class GroupWriter:
         *,
         owed: Callable[[Transaction, int], Any] | None = None,
         limits: Sequence[Limit] = (),
-    ) -> Awaitable[T]:
+    ) -> asyncio.Future[T]:
         """Have `work` done on the items of `keys`, and answer once it is on record.
 
         `owed` is the part of it that is due even if the caller is gone. `limits` are those of the

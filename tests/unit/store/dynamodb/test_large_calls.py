@@ -11,7 +11,8 @@ from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.core.take import Key, Mode, Take
 from penstock.errors import InvalidRequestError
-from penstock.service.limiter import Limiter, OnUnavailable, Options
+from penstock.service.answer import OnUnavailable, Options
+from penstock.service.limiter import Limiter
 from penstock.store.dynamodb.calls import WRITES_AT_A_TIME
 from penstock.store.dynamodb.groups import MAX_ITEMS
 from penstock.store.dynamodb.location import Cascade

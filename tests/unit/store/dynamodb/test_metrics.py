@@ -195,6 +195,27 @@ async def test_a_denial_from_memory_is_counted_and_asks_nothing(scene: Scene) ->
     assert watch.found() == {DENIED_UNASKED: 5}
 
 
+async def test_a_denial_from_memory_is_there_at_once(scene: Scene) -> None:
+    """`begin` makes no task for it, and does for all that has to be asked for."""
+    bob = [take(scene.key("bob"))]
+    begun = scene.store.begin([take(scene.key("bob"), 5)], NOW)
+    assert isinstance(begun, asyncio.Future)
+    await begun
+    watch = Watch(scene)
+    for _ in range(2):
+        begun = scene.store.begin(bob, NOW)
+        assert not isinstance(begun, asyncio.Future)
+        assert not begun[0].drawn[0].fits
+    # Nothing is known of the child, so its part of the answer has to be read.
+    cascade = scene.store.begin(scene.chain("user", "bob"), NOW)
+    assert isinstance(cascade, asyncio.Future)
+    await cascade
+    assert watch.found()[DENIED_UNASKED] == 2
+    charge = scene.store.begin([take(scene.key("bob"), mode=Mode.CHARGE)], NOW)
+    assert isinstance(charge, asyncio.Future)
+    await charge
+
+
 async def test_a_denial_that_dynamodb_was_asked_for_is_not_from_memory(scene: Scene) -> None:
     """After a second it is looked up again."""
     bob = take(scene.key("bob"))
