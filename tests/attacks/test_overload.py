@@ -37,14 +37,16 @@ class Slow(AwaitedStore):
     def __init__(self) -> None:
         super().__init__()
         self.asked = 0
+        self._asking = asyncio.Semaphore(0)
         self.let_go = asyncio.Event()
 
     async def was_asked(self, times: int) -> None:
-        while self.asked < times:
-            await asyncio.sleep(0)
+        for _ in range(times):
+            await self._asking.acquire()
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         self.asked += 1
+        self._asking.release()
         await self.let_go.wait()
         return await super().take(takes, now_ms)
 

@@ -14,7 +14,7 @@ from penstock.core.foreign_text import is_plain
 from penstock.core.request import Descriptor, Request
 from penstock.transport.codec import METHOD, SERVICE, encode_request
 
-from tests.support.processes import penstock
+from tests.support.processes import PATIENCE_S, penstock
 from tests.support.web import get, post
 
 RULES = """\
@@ -62,8 +62,11 @@ def attack(address: str) -> None:
                 (("user", value),),
                 ((value, value),),
             ):
-                call(encode_request(Request("d", (Descriptor(entries),))), timeout=30)
-            call(encode_request(Request(value, (Descriptor((("user", "bob"),)),))), timeout=30)
+                call(encode_request(Request("d", (Descriptor(entries),))), timeout=PATIENCE_S)
+            call(
+                encode_request(Request(value, (Descriptor((("user", "bob"),)),))),
+                timeout=PATIENCE_S,
+            )
 
 
 @pytest.mark.parametrize("level", ["info", "debug"])

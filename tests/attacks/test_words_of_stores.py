@@ -16,7 +16,7 @@ from penstock.transport.codec import METHOD, SERVICE, encode_request
 
 from tests.e2e.outage import RunningProxy, locked
 from tests.support.aws_proxy import Answer, Cancel, Fault, Refuse
-from tests.support.processes import Penstock, penstock
+from tests.support.processes import PATIENCE_S, Penstock, penstock
 from tests.support.web import decide, get
 
 RULES = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n"
@@ -63,7 +63,7 @@ def told(server: Penstock, user: str) -> tuple[str, list[str]]:
                 f"/{SERVICE}/{METHOD}"
             )
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await method(request, timeout=30)
+                await method(request, timeout=PATIENCE_S)
             return caught.value
 
     error = asyncio.run(call())

@@ -15,8 +15,9 @@ from penstock.store.dynamodb.circuit import LONGEST_PAUSE_S
 from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
 
 from tests.support.aws_proxy import AwsProxy, Fault
+from tests.support.processes import PATIENCE_S
 
-RECOVERS_S = LONGEST_PAUSE_S + 50
+RECOVERS_S = LONGEST_PAUSE_S + PATIENCE_S
 """The longest that the server does not look, and the rest is for a busy machine."""
 
 
@@ -43,7 +44,7 @@ class Client:
             )
         )
 
-    def ask(self, user: str, timeout_s: float = 10, hits: int | None = None) -> Outcome:
+    def ask(self, user: str, timeout_s: float = 60, hits: int | None = None) -> Outcome:
         request = encode_request(Request("example", (Descriptor((("user", user),), hits),)))
         try:
             answer = decode_response(self._rate_limit(request, timeout=timeout_s))
@@ -57,7 +58,7 @@ class Client:
         return Outcome(answer["overall_code"], remaining)
 
     def is_alive(self) -> bool:
-        status = self._health(HealthCheckRequest(), timeout=10).status
+        status = self._health(HealthCheckRequest(), timeout=PATIENCE_S).status
         return status == HealthCheckResponse.SERVING
 
 
@@ -91,7 +92,7 @@ class RunningProxy:
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=20)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=PATIENCE_S)
 
 
 @contextmanager

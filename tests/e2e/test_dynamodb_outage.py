@@ -12,7 +12,7 @@ from penstock.store.dynamodb.location import CALL_S, Location
 
 from tests.e2e.outage import BLIND, RECOVERS_S, Client, Outcome, RunningProxy, connect
 from tests.support.aws_proxy import Hold
-from tests.support.processes import PENSTOCK, penstock, wait_for
+from tests.support.processes import PATIENCE_S, PENSTOCK, penstock, wait_for
 
 RULES = """\
 domain: example
@@ -86,7 +86,7 @@ def test_a_store_that_hangs_is_answered_for_before_the_caller_gives_up(
             lambda: client.ask("bob", timeout_s=0.8 * CALL_S) == BLIND["deny"], "an answer in time"
         )
         start = time.monotonic()
-        patient = client.ask("eve", timeout_s=30)
+        patient = client.ask("eve", timeout_s=PATIENCE_S)
         waited_s = time.monotonic() - start
         is_alive = client.is_alive()
         exit_code = server.terminate()
@@ -94,7 +94,7 @@ def test_a_store_that_hangs_is_answered_for_before_the_caller_gives_up(
     assert before == Outcome("OK", 4)
     assert hurried
     assert patient == BLIND["deny"]
-    assert waited_s < 30
+    assert waited_s < PATIENCE_S
     assert is_alive
     assert exit_code == 0
 
@@ -133,7 +133,7 @@ def test_a_server_without_a_table_says_how_to_make_one(
     store = str(Location("nowhere", "eu-west-1", proxy.url))
     command = [str(PENSTOCK), "serve", "--config", str(rules), "--store", store]
     ended = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert ended.returncode == 2
     assert "penstock table create" in ended.stderr

@@ -225,7 +225,7 @@ def held(clone: Clone) -> Iterator["subprocess.Popen[str]"]:
     (clone.folder / "hold").touch()
     process = clone.start()
     try:
-        wait_for((clone.folder / "holding").exists, "pip to be at work", timeout_s=100)
+        wait_for((clone.folder / "holding").exists, "pip to be at work")
         yield process
     finally:
         (clone.folder / "hold").unlink(missing_ok=True)

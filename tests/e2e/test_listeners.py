@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from tests.e2e.rls_client import XdsClient, entries
-from tests.support.processes import penstock
+from tests.support.processes import PATIENCE_S, penstock
 from tests.unit.cli.command import run
 
 RULES = Path(__file__).parent / "rls.yaml"
@@ -38,7 +38,7 @@ def test_health_says_serving(channel: grpc.Channel, name: str) -> None:
             response_deserializer=HealthCheckResponse.FromString,
         )
     )
-    response = check(HealthCheckRequest(service=name), timeout=10)
+    response = check(HealthCheckRequest(service=name), timeout=PATIENCE_S)
     assert response.status == HealthCheckResponse.SERVING
 
 

@@ -15,7 +15,7 @@ from tests.e2e.outage import BLIND, Client, RunningProxy, connect, locked
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.aws_proxy import Answer
 from tests.support.certificates import Authority
-from tests.support.processes import Penstock, penstock, wait_for
+from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import decide, get, post
 
 RULES = """\
@@ -87,7 +87,7 @@ def messages(lines: list[str]) -> int:
 def send_garbage(address: str) -> None:
     """What neither gRPC, nor TLS, nor HTTP is; waits until it has been turned away."""
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as stranger:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as stranger:
         stranger.sendall(b"neither one\x00nor the other\r\n\r\n" * 10)
         with suppress(ConnectionError):
             while stranger.recv(1024):

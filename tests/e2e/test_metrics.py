@@ -25,7 +25,7 @@ from penstock.transport.codec import METHOD, SERVICE, encode_request
 
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.metrics import Samples, changed, read_text, sample
-from tests.support.processes import Penstock, penstock, wait_for
+from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import decide, get, post
 
 RULES = """\
@@ -114,7 +114,7 @@ async def send(server: Penstock, requests: Iterator[bytes], count: int) -> None:
 
         async def ask() -> None:
             for _ in turns:
-                await call(next(requests), timeout=60)
+                await call(next(requests), timeout=PATIENCE_S)
 
         await asyncio.gather(*[ask() for _ in range(PIPELINED)])
 

@@ -12,7 +12,7 @@ from penstock.core.request import Descriptor, Request
 from penstock.transport.codec import METHOD, SERVICE, encode_request
 
 from tests.support.envoy import CONFIG_FILE
-from tests.support.processes import Penstock, penstock
+from tests.support.processes import PATIENCE_S, Penstock, penstock
 
 EXAMPLE_RULES = CONFIG_FILE.parents[1] / "config" / "example.yaml"
 SERVED = f"{SERVICE}/{METHOD}"
@@ -37,10 +37,10 @@ def ask(
     taken_s = []
     with grpc.insecure_channel(server.address) as channel:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVED}")
-        grpc.channel_ready_future(channel).result(timeout=10)
+        grpc.channel_ready_future(channel).result(timeout=PATIENCE_S)
         for _ in range(times):
             start = time.perf_counter()
-            call(request, timeout=10, metadata=tuple(headers.items()))
+            call(request, timeout=PATIENCE_S, metadata=tuple(headers.items()))
             taken_s.append(time.perf_counter() - start)
     return taken_s
 

@@ -11,7 +11,7 @@ import grpc
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-TIMEOUT_S = 10
+TIMEOUT_S = 200
 
 
 def main() -> None:

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from tests.support.processes import PATIENCE_S
+
 TEMPLATES = Path(__file__).parents[2] / "deploy" / "aws"
 
 REGION = "eu-west-1"
@@ -192,7 +194,9 @@ def run_gate(dynamodb_url: str, allowed: set[Right]) -> Iterator[Gate]:
             self.wfile.write(answer)
 
         def _forward(self, body: bytes) -> tuple[int, bytes]:
-            connection = http.client.HTTPConnection(urlsplit(dynamodb_url).netloc, timeout=60)
+            connection = http.client.HTTPConnection(
+                urlsplit(dynamodb_url).netloc, timeout=PATIENCE_S
+            )
             try:
                 connection.request("POST", "/", body, dict(self.headers))
                 response = connection.getresponse()

@@ -57,7 +57,7 @@ def run_dynamodb(folder: Path, installed: Path = INSTALLED) -> Iterator[str]:
 
     try:
         with _ended_with_us(process.pid):
-            wait_for(answers, "DynamoDB Local to answer", timeout_s=60)
+            wait_for(answers, "DynamoDB Local to answer")
             yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

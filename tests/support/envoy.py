@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.processes import wait_for
+from tests.support.processes import PATIENCE_S, wait_for
 
 ENVOY = Path(sys.executable).parent / "envoy"
 CONFIG_FILE = Path(__file__).resolve().parents[2] / "deploy" / "envoy" / "envoy.yaml"
@@ -109,7 +109,7 @@ class Envoy:
     @contextmanager
     def connect(self) -> Iterator["Get"]:
         """Open a connection for several requests."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             yield Get(connection)
         finally:
@@ -125,7 +125,7 @@ class Envoy:
         return sum(host["health_status"] == {"eds_health_status": "HEALTHY"} for host in hosts)
 
     def _admin(self, path: str) -> Response:
-        connection = http.client.HTTPConnection("127.0.0.1", self._admin_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self._admin_port, timeout=PATIENCE_S)
         try:
             return Get(connection)(path)
         finally:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import hpack
 
+from tests.support.processes import PATIENCE_S
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
 END_STREAM, END_HEADERS = 1, 4
@@ -45,7 +47,7 @@ def call_headers(
 
 def connect(port: int) -> socket.socket:
     """A connection on which requests may be sent."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     connection.sendall(PREFACE + frame(SETTINGS, 0, 0))
     return connection
 

@@ -13,12 +13,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE_S = 200.0
+"""How long a test waits for what has to come. It is a guard, not an expectation: on a busy machine
+all may take very long. It is shorter than pytest's own, so that a test says what did not come."""
+
 PENSTOCK = Path(sys.executable).parent / "penstock"
 LISTENS = re.compile(r"listens on (\S+), store")
 HTTP = re.compile(r"HTTP on (\S+), debug on (\S+?)(?:, metrics on (\S+))?$", re.MULTILINE)
 
 
-def wait_for(look: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
+def wait_for(look: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
     """Poll until there is something to see: another process has no better way to tell."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
@@ -62,10 +66,10 @@ class Penstock:
     def wait_for_log(self, text: str) -> None:
         wait_for(lambda: text in self.log(), f"'{text}' in the log")
 
-    def terminate(self, timeout_s: float = 30.0) -> int:
+    def terminate(self) -> int:
         """Send SIGTERM, and give the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout_s)
+        return self.process.wait(PATIENCE_S)
 
     def _address(self) -> str | None:
         assert self.process.poll() is None, f"the server stopped:\n{self.log()}"

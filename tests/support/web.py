@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.processes import PATIENCE_S
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -34,7 +36,7 @@ def decide(address: str, domain: str, *entries: tuple[str, str]) -> Page:
 
 
 def _ask(address: str, method: str, path: str, body: str | None = None) -> Page:
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
     try:
         connection.request(method, path, body)
         response = connection.getresponse()

@@ -13,6 +13,8 @@ from penstock.config.settings import Settings
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.repeats import Repeats
 
+from tests.support.processes import PATIENCE_S
+
 LOCAL = "127.0.0.1"
 
 
@@ -36,7 +38,7 @@ def settings(tmp_path: Path) -> Settings:
 async def serving(settings: Settings, repeats: Repeats | None = None) -> AsyncIterator[None]:
     """A server, until the block ends. Wait in it for the server to do something."""
     running = asyncio.create_task(server.serve(settings, repeats))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         yield
         os.kill(os.getpid(), signal.SIGINT)
         await running

@@ -73,7 +73,7 @@ def _consume(file: YamlFile, node: yaml.Node | None) -> tuple[tuple[str, int], .
     if is_null(node):
         return None
     consume = []
-    for name, amount in file.fields(node, "consume").items():
+    for name, amount in file.named(node, "consume").items():
         if isinstance(amount, yaml.ScalarNode) and amount.value == "hits":
             consume.append((name, HITS))
         else:

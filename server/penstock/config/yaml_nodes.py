@@ -3,19 +3,17 @@
 The field decides how a scalar is read, not YAML: `value: 404` is the text "404".
 """
 
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, TypeGuard, cast
 
 import yaml
 
 from penstock.config import yaml_tree
 from penstock.config.problems import Problems
+from penstock.config.yaml_scalars import BOOL, INT, MERGE, NULL, TRUTHS, whole_number
 
-_BOOL: Final = "tag:yaml.org,2002:bool"
-_INT: Final = "tag:yaml.org,2002:int"
-_NULL: Final = "tag:yaml.org,2002:null"
+_BINARY: Final = "tag:yaml.org,2002:binary"
 _STR: Final = "tag:yaml.org,2002:str"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
-_SHORT_BOOLS: Final = {"y": True, "Y": True, "n": False, "N": False}
 
 
 class YamlFile:
@@ -53,12 +51,23 @@ class YamlFile:
 
     def fields(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
         """The pairs of a map, without keys that are not texts: these are reported elsewhere."""
+        return {key.value: value for key, value in self._pairs(node, what) if is_text(key)}
+
+    def named(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
+        """The pairs of a map whose keys are names. A name may look like a number or a boolean."""
+        pairs = self._pairs(node, what)
+        for key, _ in pairs:
+            if not isinstance(key, yaml.ScalarNode):
+                self.error(key, f"error loading config file: a key of {what} must be a text")
+        return {key.value: value for key, value in pairs if isinstance(key, yaml.ScalarNode)}
+
+    def _pairs(self, node: yaml.Node | None, what: str) -> list[tuple[yaml.Node, yaml.Node]]:
         if is_null(node):
-            return {}
+            return []
         if not isinstance(node, yaml.MappingNode):
             self.error(node, f"error loading config file: {what} must be a map")
-            return {}
-        return {key.value: value for key, value in node.value if is_text(key)}
+            return []
+        return list(node.value)
 
     def elements(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
         """The maps of a list, without other elements: these are reported elsewhere."""
@@ -101,31 +110,23 @@ class YamlFile:
 
 
 def _truth(node: yaml.Node | None) -> bool | None:
-    """Read a boolean. y and n are booleans in YAML 1.1, but texts for PyYAML. In quotes, they
-    are texts."""
-    if not isinstance(node, yaml.ScalarNode):
-        return None
-    if node.tag == _BOOL:
-        return yaml.constructor.SafeConstructor.bool_values.get(node.value.lower())
-    return None if node.tag != _STR or node.style else _SHORT_BOOLS.get(node.value)
+    return TRUTHS.get(node.value) if _is_scalar(node, BOOL) else None
 
 
 def _whole(node: yaml.Node | None) -> int | None:
-    # YAML 1.1 reads 1:30 as 90, which nobody means.
-    if not isinstance(node, yaml.ScalarNode) or node.tag != _INT or ":" in node.value:
-        return None
-    try:
-        return int(yaml.constructor.SafeConstructor().construct_yaml_int(node))
-    except (ValueError, IndexError):
-        return None
+    return whole_number(node.value) if _is_scalar(node, INT) else None
+
+
+def _is_scalar(node: yaml.Node | None, tag: str) -> TypeGuard[yaml.ScalarNode]:
+    return isinstance(node, yaml.ScalarNode) and node.tag == tag
 
 
 def is_null(node: yaml.Node | None) -> bool:
-    return node is None or node.tag == _NULL
+    return node is None or node.tag == NULL
 
 
 def is_text(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == _STR
+    return _is_scalar(node, _STR)
 
 
 class _Constructor(yaml.constructor.SafeConstructor):
@@ -138,13 +139,33 @@ class _Constructor(yaml.constructor.SafeConstructor):
                 raise ValueError(f"a key is a list or a map, in line {line}")
         return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
 
-    def construct_text(self, node: yaml.ScalarNode) -> str | bool:
-        short = _truth(node)
-        return str(self.construct_scalar(node)) if short is None else short
+    def construct_bool(self, node: yaml.ScalarNode) -> bool:
+        return TRUTHS[node.value]
+
+    def construct_whole(self, node: yaml.ScalarNode) -> int:
+        value = whole_number(node.value)
+        if value is None:
+            raise ValueError(f"'{node.value[:40]}' is not a whole number")
+        return value
+
+    def construct_binary(self, node: yaml.ScalarNode) -> str:
+        return self.construct_yaml_binary(node).decode()
+
+    def construct_with_own_tag(self, node: yaml.Node) -> Any:
+        """A tag that YAML does not know, such as `!thing`, changes nothing."""
+        if isinstance(node, yaml.MappingNode):
+            return self.construct_mapping(node, deep=True)
+        if isinstance(node, yaml.SequenceNode):
+            return self.construct_sequence(node, deep=True)
+        return node.value
 
     yaml_constructors: ClassVar = {
         **yaml.constructor.SafeConstructor.yaml_constructors,
-        _STR: construct_text,
+        BOOL: construct_bool,
+        INT: construct_whole,
+        MERGE: yaml.constructor.SafeConstructor.construct_yaml_str,  # `<<` as a value
+        _BINARY: construct_binary,
+        None: construct_with_own_tag,
         _TIMESTAMP: yaml.constructor.SafeConstructor.construct_yaml_str,
     }
 
@@ -154,5 +175,5 @@ def construct(node: yaml.Node) -> Any:
     try:
         return _Constructor().construct_document(node)
     except (AttributeError, IndexError, KeyError) as exc:
-        # PyYAML raises these for `!!int ''` and `!!bool x`.
+        # PyYAML raises these for `!!float ''`, and we for `!!bool x`.
         raise ValueError("a value does not fit its tag") from exc

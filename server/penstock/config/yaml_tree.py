@@ -4,14 +4,13 @@ Anchors can make a small file large: an anchor may contain itself, or double in 
 A tree from this file is finite and bounded, and `<<` is already merged in.
 """
 
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import yaml
 
-_Loader: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MERGE: Final = "tag:yaml.org,2002:merge"
+from penstock.config.yaml_scalars import MERGE, Loader
+
 _STR: Final = "tag:yaml.org,2002:str"
-_VALUE: Final = "tag:yaml.org,2002:value"
 
 MAX_NESTING: Final = 200
 """Nested lists and maps. The reader is recursive, and Envoy sends only a few entries."""
@@ -43,7 +42,7 @@ class Findings(Protocol):
         """A `<<` comes after a key, and contains the same key."""
 
     def more_documents(self, line: int) -> None:
-        """A second document begins here. The second document is not read."""
+        """The first document has ended, and something follows in this line. It is not read."""
 
 
 def compose(text: str, findings: Findings) -> yaml.Node | None:
@@ -71,23 +70,31 @@ def _check_nesting(text: str) -> int:
 
     This reads events, which need no stack. To compose a million brackets would end the process.
     """
-    depth, is_ended = 0, False
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_NESTING:
-                raise _too_deep(event)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.DocumentEndEvent):
-            is_ended = True
-        elif isinstance(event, yaml.DocumentStartEvent) and is_ended:
-            return _line(event)
+    depth, is_ended, has_end_marker = 0, False, False
+    try:
+        for event in yaml.parse(text, Loader=Loader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > MAX_NESTING:
+                    raise _too_deep(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            elif isinstance(event, yaml.DocumentEndEvent):
+                is_ended, has_end_marker = True, bool(event.explicit)
+            elif isinstance(event, yaml.DocumentStartEvent) and is_ended:
+                return _line(event)
+    except yaml.MarkedYAMLError as exc:
+        # After `...`, a file may contain anything. Without this marker, the author most likely
+        # indented a line by mistake, and would lose all lines that follow.
+        mark = exc.context_mark or exc.problem_mark
+        if not has_end_marker or mark is None:
+            raise
+        return mark.line + 1
     return 0
 
 
 def _compose_first(text: str) -> yaml.Node | None:
-    loader = _Loader(text)
+    loader = Loader(text)
     try:
         root: yaml.Node | None = loader.get_node() if loader.check_node() else None
         return root
@@ -150,15 +157,13 @@ class _Walk:
         seen: set[str] = set()
         pairs: list[tuple[yaml.Node, yaml.Node]] = []
         for key, value in node.value:
-            if key.tag == _MERGE:
+            if key.tag == MERGE:
                 merged = _merged_pairs(value)
                 for inner, _ in merged:
                     if _is_text(inner) and inner.value in seen:
                         self._findings.merged_over(key, inner.value)
                 pairs += merged
                 continue
-            if key.tag == _VALUE:
-                key.tag = _STR
             if _is_text(key):
                 if key.value in seen:
                     self._findings.set_twice(key, key.value)

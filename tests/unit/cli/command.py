@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.config.flags import DECLARED
 
-from tests.support.processes import PENSTOCK
+from tests.support.processes import PATIENCE_S, PENSTOCK
 
 RULES = """\
 domain: d
@@ -43,7 +43,7 @@ def run(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Ran
         env={**clean, **(env or {})},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr)

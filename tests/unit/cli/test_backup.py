@@ -68,11 +68,11 @@ def writing(file: Path) -> Iterator[Writer]:
 def test_a_backup_under_load_ends_and_is_of_one_moment(type_in: Type, tmp_path: Path) -> None:
     """Both items of each transaction agree in it, and the writer went on all the while."""
     with writing(tmp_path / "penstock.db") as writer:
-        wait_for(lambda: writer.turns > 10, "the load", 60)
+        wait_for(lambda: writer.turns > 10, "the load")
         begun = writer.turns
         ran = type_in("backup", "copy.db")
         ended = writer.turns
-        wait_for(lambda: writer.turns > ended, "the load to go on", 60)
+        wait_for(lambda: writer.turns > ended, "the load to go on")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("copy.db: ")
     one, other = consumed_in(tmp_path / "copy.db", "pair=%")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PENSTOCK, wait_for
+from tests.support.processes import PATIENCE_S, PENSTOCK, wait_for
 from tests.unit.cli.command import run
 
 MANY = 20_000
@@ -45,7 +45,7 @@ def test_an_interrupted_apply_tells_what_was_made_and_what_was_not(
         err.open("wb") as notes,
         started(tmp_path, *apply, stdout=subprocess.DEVNULL, stderr=notes.fileno()) as process,
     ):
-        wait_for(lambda: "changes made" in err.read_text(), "progress", 60)
+        wait_for(lambda: "changes made" in err.read_text(), "progress")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     said = [line for line in err.read_text().splitlines() if not line.endswith("changes made …")]
@@ -87,7 +87,7 @@ def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:
             err.open("wb") as notes,
             started(tmp_path, "limits", "delete", stdin=terminal, stderr=notes.fileno()) as process,
         ):
-            wait_for(lambda: "Type yes" in err.read_text(), "the question", 60)
+            wait_for(lambda: "Type yes" in err.read_text(), "the question")
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 130
     finally:
@@ -104,7 +104,7 @@ def test_a_broken_pipe_exits_141_in_silence(tmp_path: Path, policy: Path) -> Non
     diff = ("policy", "diff", "-f", str(policy))
     try:
         with started(tmp_path, *diff, stdout=write, stderr=subprocess.PIPE) as process:
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=PATIENCE_S)
     finally:
         os.close(write)
     assert (process.returncode, err) == (141, b"")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from penstock.store.sqlite.schema import open_file
 
-from tests.support.processes import PENSTOCK, penstock, wait_for
+from tests.support.processes import PATIENCE_S, PENSTOCK, penstock, wait_for
 from tests.unit.cli.command import run, write_rules
 
 """A stop without a drain is far below this, a drain's time-out far above."""
@@ -231,7 +231,7 @@ def test_a_port_that_needs_rights_is_said_so(tmp_path: Path, flag: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
         preexec_fn=without_right_to_low_ports,
     )
     assert done.returncode == 2

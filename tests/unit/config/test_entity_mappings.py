@@ -51,6 +51,14 @@ def test_the_rules_in_force_show_them(tmp_path: Path) -> None:
     ]
 
 
+def test_limits_may_be_called_like_numbers_and_booleans(tmp_path: Path) -> None:
+    """What `consume` names is a name, whatever YAML takes it for."""
+    text = GOOD.replace("{rpm: 1, tpm: hits}", "{on: 1, 404: hits, y: 2, 1.5: 3}")
+    target = load(tmp_path, text).rules["llm"].mappings.target((("api_key", "k"), ("model", "m")))
+    assert target is not None
+    assert target.consume == (("on", 1), ("404", HITS), ("y", 2), ("1.5", 3))
+
+
 @pytest.mark.parametrize(
     ("section", "line", "text"),
     [
@@ -73,6 +81,11 @@ def test_the_rules_in_force_show_them(tmp_path: Path) -> None:
             "consume of x, if not hits,",
         ),
         ("- {keys: [a], entity: e, resource: r, consume: [x]}", 3, "consume must be a map"),
+        (
+            "- {keys: [a], entity: e, resource: r, consume: {x: 1, ? [x] : 1}}",
+            3,
+            "a key of consume must be a text",
+        ),
         ("- {keys: [a], entity: e, resource: r, limit: 5}", 3, "unknown key 'limit'"),
         ("- 5", 3, "list of type other than map"),
         (

@@ -151,6 +151,7 @@ def test_units_are_read_in_any_case(tmp_path: Path, unit: str, period_ms: int) -
         ("unit: day, requests_per_unit: 4294967295", Limit.per(2**32 - 1, DAY_MS)),
         ("unit: day, requests_per_unit: 0x10", Limit.per(16, DAY_MS)),
         ("unit: day, requests_per_unit: 1_000", Limit.per(1000, DAY_MS)),
+        ("unit: day, requests_per_unit: 0o17", Limit.per(15, DAY_MS)),
         ("unit: day, requests_per_unit: 2, burst: 1", Limit.per(2, DAY_MS, burst=1)),
         ("unit: day, requests_per_unit: 2, burst: 9", Limit.per(2, DAY_MS, burst=9)),
         ("unit: year, requests_per_unit: 1, burst: 1000",
@@ -295,6 +296,9 @@ def test_a_merge_key_replaces_what_stands_before_it(written: str, meant: str, wa
         ("# a remark\n--- [not, {closed\n", 4),
         ("---\n" + "[" * 1_000 + "\n", 3),
         ("---\n" + "&a [*b]\n", 3),
+        ("...\ndomain: e\n", 4),
+        ("... e\n", 3),
+        ("...\n'not closed\n", 4),
     ],
 )
 def test_the_first_document_of_a_file_counts(tmp_path: Path, rest: str, line: int) -> None:
@@ -326,12 +330,42 @@ def test_one_document_may_be_marked_as_one(tmp_path: Path, text: str) -> None:
         ("{true: a, ~: b, y: c}", {"true": "a", "~": "b", "y": "c"}),
         ("{a: y, b: N, c: 'y', d: yes}", {"a": True, "b": False, "c": "y", "d": True}),
         ("{a: 1, b: 2.5}", {"a": 1, "b": 2.5}),
+        ("{a: <<, b: =, =: c}", {"a": "<<", "b": "=", "=": "c"}),
+        ("{a: !thing b, c: !thing [1], d: !thing {e: y}}", {"a": "b", "c": [1], "d": {"e": True}}),
+        ("{a: !!binary eA==}", {"a": "x"}),
+        ("{a: !!str y, b: !!str 1e3, c: !!bool y}", {"a": "y", "b": "1e3", "c": True}),
     ],
 )
 def test_metadata_has_keys_and_dates_as_texts(tmp_path: Path, written: str, meant: object) -> None:
     """As they were written. Numbers stay numbers where they are values."""
     text = f"{HEAD}  - key: k\n    metadata: {written}\n    rate_limit: {{unit: day}}\n"
     assert rule_of(tmp_path, text).metadata == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("404", 404), ("-3", -3), ("+1", 1), ("-0", 0), ("00", 0), ("1_000", 1000), ("0x10", 16),
+        ("-0x10", -16), ("017", 15), ("0o17", 15), ("0b11", 3), ("0x_1", 1), ("0b2", "0b2"),
+        ("08", 8.0), ("1.50", 1.5), (".5", 0.5), ("5.", 5.0), ("1e3", 1000.0), ("1E+3", 1000.0),
+        ("1.e3", 1000.0), (".1e3", 100.0), ("1e-3", 0.001), ("1_0.5", 10.5), ("1:30", "1:30"),
+        ("190:20:30", "190:20:30"), ("_1", "_1"), ("-", "-"), ("+", "+"), (".", "."),
+        ("0x", "0x"), ("1e", "1e"), ("1.2.3", "1.2.3"),
+        ("true", True), ("True", True), ("tRue", "tRue"), ("yes", True), ("y", True), ("Y", True),
+        ("on", True), ("On", True), ("oN", "oN"), ("no", False), ("n", False), ("N", False),
+        ("OFF", False), ("false", False), ("'on'", "on"), ("t", "t"),
+        ("~", None), ("null", None), ("Null", None), ("nULL", "nULL"), ("''", ""), ("nil", "nil"),
+        ("2020-01-01", "2020-01-01"), ("2020-01-01 10:00:00", "2020-01-01 10:00:00"),
+        ("!!timestamp 2020-01-01", "2020-01-01"),
+    ],
+)  # fmt: skip
+def test_plain_scalars_have_the_values_of_the_reference_server(
+    tmp_path: Path, written: str, meant: object
+) -> None:
+    """The expected values are those that go-yaml 2.4.0 gave for the same texts."""
+    text = f"{HEAD}  - key: k\n    metadata: {{a: {written}}}\n    rate_limit: {{unit: day}}\n"
+    found = rule_of(tmp_path, text).metadata["a"]
+    assert (found, type(found)) == (meant, type(meant))
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,9 @@ METADATA = [
     ("{a: .nan}", "nan is not a finite number"),
     ("{a: .inf}", "inf is not a finite number"),
     (f"{{a: {'9' * 400}}}", "int too large to convert to float"),
-    ("{a: !thing b}", "could not determine a constructor for the tag '!thing'"),
-    ("{a: !!binary eA==}", "b'x' is neither text, number, true, false, list nor map"),
+    ("{a: !!int b}", "'b' is not a whole number"),
+    ("{a: !!bool b}", "a value does not fit its tag"),
+    ("{a: !!set {b}}", "{'b'} is neither text, number, true, false, list nor map"),
     ("{? [a] : b}", "a key is a list or a map, in line 4"),
     ("{a: {? {b: c} : d}}", "a key is a list or a map, in line 4"),
     ("{a: " * 30 + "b" + "}" * 30, "nested deeper than 24 levels"),
@@ -202,6 +203,7 @@ def test_a_file_without_end_is_refused_at_once(tmp_path: Path, text: str, messag
     ("text", "line", "message"),
     [
         ("domain: d\n<<: 3\n", 2, "expected a map or a list of maps for <<"),
+        ("domain: d\n<<:\n", 2, "expected a map or a list of maps for <<"),
         (HEAD + "  - key: k\n    <<: [x]\n", 4, "expected a map for <<"),
         (HEAD + "  - *nowhere\n", 3, "found undefined alias"),
     ],
@@ -212,6 +214,19 @@ def test_bad_merges_and_aliases_have_their_line(
     """A merge of something that is no map is an error of the file."""
     (error,) = errors_of(tmp_path, text)
     assert error.startswith(f"rules.yaml:{line}: error loading config file: {message}")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [(" domain: d\ndescriptors: []\n", 2), ("{domain: d}}\n", 1), ("{domain: d}\nx\n", 2)],
+)
+def test_text_behind_the_rules_without_an_end_marker_is_refused(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    """A slip of indentation must not hide the rest of a file."""
+    (error,) = errors_of(tmp_path, text)
+    said = "error loading config file: did not find expected <document start>"
+    assert error == f"rules.yaml:{line}: {said}"
 
 
 def test_all_errors_of_a_file_are_told_at_once(tmp_path: Path) -> None:

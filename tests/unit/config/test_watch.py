@@ -11,6 +11,8 @@ from penstock.config import watch
 from penstock.config.rules import LoadedRules, RulesSource
 from penstock.config.watch import RulesWatcher
 
+from tests.support.processes import PATIENCE_S
+
 LOOK_S = 0.005
 
 
@@ -34,7 +36,7 @@ class Following:
 
     async def next(self) -> list[str]:
         """The domains after the next change that can be used."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return sorted((await anext(self._changes)).rules)
 
     async def silence(self) -> bool:
@@ -167,7 +169,7 @@ async def test_rules_that_never_loaded_are_followed_too(tmp_path: Path) -> None:
     """As for FORCE_START_WITHOUT_INITIAL_CONFIG: without a first load, all is new."""
     (tmp_path / "rules.yaml").write_text("domain: a\n")
     changes: AsyncIterator[LoadedRules] = RulesWatcher(RulesSource(tmp_path)).changes()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert sorted((await anext(changes)).rules) == ["a"]
 
 
@@ -204,5 +206,5 @@ async def test_a_change_is_not_lost_to_a_fault(
         replace(file, "domain: b\n")
         with pytest.raises(MemoryError):
             await following.next()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert sorted((await anext(following.watcher.changes())).rules) == ["b"]

@@ -7,6 +7,8 @@ from penstock.errors import StoreError
 from penstock.service import health as health_module
 from penstock.service.health import GOOD_S, Health
 
+from tests.support.processes import PATIENCE_S
+
 
 class Looks:
     """A store to look at, which fails or hangs on command, and a clock."""
@@ -109,7 +111,7 @@ async def test_a_store_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     looks = Looks()
     looks.go.clear()
     health = looks.health()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert await health.why_not_ready() == "the store does not answer"
     assert looks.at_once == 0
 
@@ -125,7 +127,7 @@ async def test_who_leaves_while_it_looks_holds_up_nobody() -> None:
     gone.cancel()
     await looks.begun.get()
     looks.go.set()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert await waiting == ""
         assert await health.why_not_ready() == ""
     assert gone.cancelled()

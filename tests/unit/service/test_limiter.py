@@ -24,6 +24,7 @@ from penstock.store.policy_port import Change
 from penstock.store.port import BucketStore
 from penstock.telemetry.metrics import Metrics
 
+from tests.support.processes import PATIENCE_S
 from tests.support.stores import AwaitedStore
 
 NOW = 1_794_792_780_000
@@ -132,7 +133,7 @@ async def test_a_store_that_is_too_slow_is_answered_as_configured() -> None:
     """Before the caller's time is over, so that the answer still reaches it."""
     asked = limiter(Options(on_unavailable="deny"), SlowStore())
     prepared = asked.prepare(on("user"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await asked.answer(prepared, timeout_s=0.01)).decision.over
         with pytest.raises(StoreError, match="before the caller's deadline"):
             await limiter(store=SlowStore()).answer(prepared, timeout_s=0.01)

@@ -16,7 +16,7 @@ from penstock.errors import StoreError
 from penstock.store.sqlite import SqliteStore, schema, writer
 from penstock.store.sqlite.writer import Pace
 
-from tests.support.processes import wait_for
+from tests.support.processes import PATIENCE_S, wait_for
 
 NOW = 1_794_792_817_591
 BOB = Key("user=bob", "$domain:d")
@@ -117,7 +117,7 @@ def test_two_processes_on_one_file_admit_exactly_the_burst(tmp_path: Path) -> No
     workers = [start_worker(file, 1_000) for _ in range(2)]
     for worker in workers:
         release(worker)
-    admitted = [int(worker.communicate(timeout=60)[0].split()[-1]) for worker in workers]
+    admitted = [int(worker.communicate(timeout=PATIENCE_S)[0].split()[-1]) for worker in workers]
     assert sum(admitted) == 1_000
     assert consumed_in(file) == 1_000
     assert all(admitted), "one of them had nothing: they did not run side by side"
@@ -276,9 +276,9 @@ async def test_a_fault_of_our_own_ends_no_more_than_its_group(
     with monkeypatch.context() as patch:
         patch.setattr(writer, "_describe", lambda *_: 1 / 0)
         with pytest.raises(StoreError, match="committing failed: ZeroDivisionError"):
-            await asyncio.wait_for(store.take([take()], NOW), timeout=20)
+            await asyncio.wait_for(store.take([take()], NOW), timeout=PATIENCE_S)
     assert "committing to the SQLite file failed: a fault of this server" in caplog.text
-    await asyncio.wait_for(store.take([take()], NOW), timeout=20)
+    await asyncio.wait_for(store.take([take()], NOW), timeout=PATIENCE_S)
     await store.close()
     assert consumed_in(tmp_path / "s.db") == 1
 

@@ -22,6 +22,7 @@ from penstock.store.sqlite.writer import Pace
 from penstock.telemetry.metrics import Metrics
 
 from tests.support.metrics import read, sample
+from tests.support.processes import PATIENCE_S
 
 NOW = 1_794_792_817_591
 BOB = Key("user=bob", "$domain:d")
@@ -84,7 +85,7 @@ async def test_a_deleted_file_is_not_served_on_in_silence(
     await store.take([take()], NOW)
     for path in files_of(file):
         path.unlink()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await told(caplog, f"store {file}: the SQLite file was deleted; nothing is served from it")
         assert await fails(store) == "the SQLite file was deleted"
     with pytest.raises(StoreError, match="deleted"):
@@ -106,7 +107,7 @@ async def test_a_file_that_is_put_back_is_used_again(
     store = SqliteStore(file, pace=QUICK)
     await store.take([take(3)], NOW)
     file.rename(tmp_path / "away.db")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await fails(store)
         charging = asyncio.create_task(store.take([take(4, Mode.CHARGE)], NOW))
         await asyncio.sleep(0)
@@ -133,7 +134,7 @@ async def test_a_file_that_is_replaced_is_checked_and_used(
         for path in beside(file):
             path.unlink()
     copy.rename(file)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         assert "replaced" in await fails(store)
         await serves(store)
     await store.take([take(1)], NOW)
@@ -171,7 +172,7 @@ async def test_a_file_that_can_not_be_used_is_not_touched(
     make(other)
     content = other.read_bytes()
     other.rename(file)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await told(caplog, "one that can't be used")
         assert "can't be used" in await fails(store)
         assert file.read_bytes() == content
@@ -220,7 +221,7 @@ async def test_a_deleted_log_loses_nothing(
     with held_open(file, others):
         for path in beside(file):
             path.unlink()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             assert "log" in await fails(store)
             await serves(store)
         await store.take([take(1)], NOW)
@@ -261,7 +262,7 @@ async def test_a_long_reader_makes_the_log_grow_and_it_shrinks_when_the_reader_i
                 *[store.take([take(1, key=Key(f"user={n}", "r"))], NOW) for n in range(50)]
             )
     assert 0 < small < most
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while read(metrics)[WAL_BYTES] > most:  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0.002)
         await store.take([take()], NOW)
@@ -281,7 +282,7 @@ async def test_nobody_waits_for_a_log_that_can_not_shrink_yet(
         await store.take([take()], NOW)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM bucket").fetchone()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             for _ in range(100):
                 await store.take([take()], NOW)
                 await asyncio.sleep(0.001)
@@ -369,5 +370,5 @@ asyncio.run(main(Path(sys.argv[1])))
 def test_a_probe_finds_a_disk_without_room(tmp_path: Path) -> None:
     """Where reading still works, and once there is room the probe passes again."""
     command = [sys.executable, "-c", PROBE, str(tmp_path / "s.db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert done.stdout.startswith("the SQLite file could not be written: ")

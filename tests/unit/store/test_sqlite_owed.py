@@ -19,6 +19,8 @@ from penstock.store.sqlite import SqliteStore, owed_jobs
 from penstock.store.sqlite.writer import Pace
 from penstock.telemetry.metrics import Metrics
 
+from tests.support.processes import PATIENCE_S
+
 NOW = 1_794_792_817_591
 BOB = Key("user=bob", "$domain:d")
 EVE = Key("user=eve", "$domain:d")
@@ -262,7 +264,9 @@ def test_a_charge_outlasts_a_disk_without_room(tmp_path: Path) -> None:
     """No file of the process may grow, then it may again."""
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "s.db")]
     root = Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert done.stdout.startswith("sqlite_")
     assert consumed_in(tmp_path / "s.db") == 14
 

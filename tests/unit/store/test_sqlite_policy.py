@@ -16,6 +16,8 @@ from penstock.errors import ConfigError, StoreError
 from penstock.store.policy_port import Change
 from penstock.store.sqlite import SqliteStore, policy, schema
 
+from tests.support.processes import PATIENCE_S
+
 NOW = 1_794_792_817_591
 ANN = Change("ann", NOW)
 BOB = Key("bob", "r")
@@ -101,7 +103,7 @@ def test_two_processes_migrate_a_file_and_lose_no_write(tmp_path: Path) -> None:
     for worker in workers:
         assert worker.stdin is not None
         worker.stdin.close()  # now they begin
-    assert [worker.wait(timeout=60) for worker in workers] == [0, 0]
+    assert [worker.wait(timeout=PATIENCE_S) for worker in workers] == [0, 0]
     assert ask(file, "SELECT version FROM policy") == [2 * WRITES]
     assert ask(file, "SELECT count(*) FROM audit") == [2 * WRITES]
     assert ask(file, "SELECT id FROM bucket") == [7]

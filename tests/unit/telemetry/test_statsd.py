@@ -16,6 +16,8 @@ from penstock.telemetry.instruments import MAX_SERIES, Family, Value
 from penstock.telemetry.metrics import SECONDS, Metrics
 from penstock.telemetry.statsd import Changes, Sender
 
+from tests.support.processes import PATIENCE_S
+
 RULE = ("d", "user_bob")
 HITS = "ratelimit.service.rate_limit.d.user_bob.total_hits"
 TIMES = "ratelimit_server.ShouldRateLimit.response_time"
@@ -60,7 +62,7 @@ async def listening(received: Received, port: int = 0) -> AsyncIterator[int]:
     yield server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 - those that still read
             await asyncio.sleep(0)
     assert all(text.endswith(b"\n") for text in arrived)

@@ -17,6 +17,7 @@ from penstock.store.dynamodb.location import Location
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Answer, AwsProxy, Cut, Fault, Lose, Refuse
+from tests.support.processes import PATIENCE_S
 from tests.support.tables import PATIENT_S
 
 NOW = 1_794_792_780_000
@@ -111,12 +112,12 @@ class Scene:
         return all(b.tokens == b.limit.burst and b.consumed == 0 for b in item.buckets)
 
     async def wait_for_calls(self, operation: str, times: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while self.proxy.calls[operation] < times:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.001)
 
     async def wait_for_record(self, entity: str, consumed: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while await self.on_record(entity) != [consumed]:  # noqa: ASYNC110 - no event either
                 await asyncio.sleep(0.001)
 

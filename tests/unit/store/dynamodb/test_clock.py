@@ -13,6 +13,7 @@ from penstock.store.dynamodb.policy import make_policy
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.writes import Path
 
+from tests.support.tables import PATIENT_S
 from tests.unit.store.dynamodb.scenes import HOUR, MINUTE, NOW, SECOND, Connected, Scene, fits, take
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,7 +25,7 @@ SKEW = 20 * SECOND
 
 def process(connected: Connected) -> DynamoStore:
     """One that has seen nothing yet."""
-    return DynamoStore(connected.direct, connected.location, timer_s=lambda: 0.0)
+    return DynamoStore(connected.direct, connected.location, timer_s=lambda: 0.0, call_s=PATIENT_S)
 
 
 async def attributes(scene: Scene, key: Key) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.writes import Path
 
 from tests.support.aws_proxy import Answer, Cut, Delay, Fault, Hold, Lose, Refuse
+from tests.support.tables import PATIENT_S
 from tests.unit.store.dynamodb.scenes import (
     CONFLICT,
     DAY,
@@ -123,7 +124,7 @@ async def test_what_was_taken_beside_a_failure_is_given_back(
 ) -> None:
     """The call is an error, and takes at most what may have happened to the one that failed."""
     location = replace(scene.connected.location, cascade="speculative")
-    store = DynamoStore(scene.connected.proxied, location, timer_s=scene.clock)
+    store = DynamoStore(scene.connected.proxied, location, timer_s=scene.clock, call_s=PATIENT_S)
     known, new = scene.key("known"), scene.key("new")
     await store.take([take(known)], NOW)
     scene.fail(PUT, fault)

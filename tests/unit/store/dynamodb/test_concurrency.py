@@ -220,7 +220,7 @@ async def test_a_bucket_that_was_full_and_idle_gives_one_burst(
     bob, connected = scene.key("bob"), scene.connected
     await fits(scene.store, take(bob, limit=TEN))
     await fits(scene.other, take(bob, limit=TEN), now_ms=NOW + 1)
-    new = DynamoStore(connected.direct, connected.location, timer_s=scene.clock)
+    new = DynamoStore(connected.direct, connected.location, timer_s=scene.clock, call_s=PATIENT_S)
     stores = {"ours": scene.store, "theirs": scene.other, "new": new}
     later, given = NOW + 10 * MINUTE, 0
     for turn in range(24):

@@ -20,6 +20,8 @@ from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.writes import Path
 
 from tests.support.aws_proxy import Answer, Cut, Fault, Hold, Lose, Refuse
+from tests.support.processes import PATIENCE_S
+from tests.support.tables import PATIENT_S
 from tests.unit.store.dynamodb.scenes import (
     CONFLICT,
     FAULTS,
@@ -98,7 +100,10 @@ async def test_an_error_500_for_a_write_that_happened_leaves_it_consumed(scene: 
     await scene.other.take([bob], NOW)
     for takes, is_answered in (([bob], False), (cascade, True)):
         store = DynamoStore(
-            Botching(scene.connected.direct), scene.connected.location, timer_s=scene.clock
+            Botching(scene.connected.direct),
+            scene.connected.location,
+            timer_s=scene.clock,
+            call_s=PATIENT_S,
         )
         if is_answered:
             assert await fits(store, *takes) == [True, True]
@@ -149,7 +154,7 @@ async def test_a_call_that_hangs_fails_in_time_and_those_behind_it_go_on(scene: 
     hanging = asyncio.create_task(fits(store, bob))
     await hold.arrived.wait()
     behind = asyncio.create_task(fits(store, bob))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(StoreError) as caught:
             await hanging
         assert await behind == [True]
@@ -317,7 +322,7 @@ async def test_keys_that_a_read_left_out_are_read_again(scene: Scene) -> None:
     bob, eve, nobody = (scene.key(entity) for entity in ("bob", "eve", "nobody"))
     await scene.other.take([take(bob, 1), take(eve, 2)], NOW)
     table = scene.connected.location.table
-    engine = Engine(PartialReads(scene.connected.direct), table, scene.clock)
+    engine = Engine(PartialReads(scene.connected.direct), table, scene.clock, PATIENT_S)
     images = await engine.read([bob, nobody, eve])
     assert {key: image and image.item.buckets[0].consumed for key, image in images.items()} == {
         bob: 1 * MILLI,
@@ -334,7 +339,7 @@ async def test_keys_that_are_left_out_for_long_are_an_error_and_no_missing_items
     cascade = scene.chain(*levels)
     assert await fits(scene.other, *cascade) == [True] * len(levels)
     client = PartialReads(scene.connected.direct)
-    store = DynamoStore(client, scene.connected.location, timer_s=scene.clock)
+    store = DynamoStore(client, scene.connected.location, timer_s=scene.clock, call_s=PATIENT_S)
     assert await is_transient(store, *cascade)
     assert await scene.on_record(*levels) == [1] * len(levels)
     await store.close()

@@ -19,6 +19,7 @@ from penstock.store.dynamodb.location import Cascade
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold
+from tests.support.tables import PATIENT_S
 from tests.unit.store.dynamodb.scenes import (
     HOUR,
     MINUTE,
@@ -79,7 +80,9 @@ class Bench:
         """One that has seen nothing yet."""
         connected = self.scene.connected
         location = replace(connected.location, cascade=cascade)
-        self.stores.append(DynamoStore(connected.proxied, location, timer_s=lambda: 0.0))
+        self.stores.append(
+            DynamoStore(connected.proxied, location, timer_s=lambda: 0.0, call_s=PATIENT_S)
+        )
         return self.stores[-1]
 
     async def admits(self, store: DynamoStore, call: Call, now_ms: int = NOW) -> bool:

@@ -272,7 +272,7 @@ async def test_keys_that_a_lookup_left_out_are_read_again(
     for scope in scopes:
         await scene.other.policy.write_limits(scope, ONE, ANN)
     client, table = PartialReads(scene.connected.direct), scene.connected.location.table
-    policy = DynamoPolicy(Engine(client, table, scene.clock), forget)
+    policy = DynamoPolicy(Engine(client, table, scene.clock, 60), forget)
     with pytest.raises(StoreError, match="unprocessed"):
         await policy.lookup(bob, scene.resource)
     monkeypatch.setattr("penstock.store.dynamodb.engine.TRIES", 5)
