@@ -28,6 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--attack-minutes", type=float, default=0.0, help="repeat the history check for so long"
     )
     attacks.addoption(
+        "--attack-connections",
+        type=int,
+        default=2_000,
+        help="how many clients come and go",
+    )
+    attacks.addoption(
         "--attack-seed", type=int, default=1, help="the seed of its first round; it counts up"
     )
 

@@ -8,20 +8,32 @@ from penstock.core.request import Descriptor, Request
 from penstock.transport.codec import encode_request
 
 from tests.attacks.calls import RULES, call
-from tests.support.http2 import END_HEADERS, END_STREAM, HEADERS, call_headers, connect, frame
+from tests.support.http2 import (
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    call_headers,
+    connect,
+    frame,
+    literal,
+)
 from tests.support.metrics import read_text, sample
 from tests.support.processes import Penstock, penstock, wait_for
 from tests.support.web import get
 
 ASK = encode_request(Request("d", (Descriptor((("many", "bob"),)),)))
+UNIMPLEMENTED = literal(b"grpc-status", b"12")
 RESTARTS = sample("penstock_part_restarts_total", part="the gRPC server")
 
 
-def send_bad_path(connection: socket.socket) -> None:
-    """Returns once the server has reacted: it closes the connection, or answers."""
+def send_bad_path(connection: socket.socket) -> bytes:
+    """Returns what the server answers, once it has closed the connection."""
     connection.sendall(frame(HEADERS, END_HEADERS | END_STREAM, 1, call_headers(b"/\xff")))
-    while connection.recv(65_536):
-        pass
+    connection.shutdown(socket.SHUT_WR)
+    answer = b""
+    while received := connection.recv(65_536):
+        answer += received
+    return answer
 
 
 def is_healthy(server: Penstock) -> bool:
@@ -33,11 +45,10 @@ def restarts(server: Penstock) -> float:
 
 
 @pytest.mark.parametrize("times", [1, 5])
-async def test_a_path_that_is_not_utf8_does_not_end_the_service(
-    transport: str, tmp_path: Path, times: int
-) -> None:
-    """However often one is sent, calls are answered afterwards, at the same port."""
-    with penstock(tmp_path, "--transport", transport, rules=RULES, store="memory:") as server:
+async def test_a_path_that_is_not_utf8_does_not_end_the_service(tmp_path: Path, times: int) -> None:
+    """With grpc.aio it ends the server, which is started again, at the same port."""
+    flags = ("--transport", "grpcio")
+    with penstock(tmp_path, *flags, rules=RULES, store="memory:") as server:
         for sent in range(times):
             with connect(server.port) as connection:
                 send_bad_path(connection)
@@ -51,17 +62,29 @@ async def test_a_path_that_is_not_utf8_does_not_end_the_service(
         assert server.terminate() == 0
 
 
-async def test_a_server_that_cannot_listen_again_ends_with_an_error(
-    transport: str, tmp_path: Path
-) -> None:
-    """Whoever runs it learns of it: a process that serves nobody must not look well."""
+async def test_a_path_that_is_not_utf8_is_a_method_that_does_not_exist(tmp_path: Path) -> None:
+    """With our own transport nothing ends: the caller is told, and others notice nothing."""
+    flags = ("--transport", "native")
+    with penstock(tmp_path, *flags, rules=RULES, store="memory:") as server:
+        for _ in range(5):
+            with connect(server.port) as connection:
+                assert UNIMPLEMENTED in send_bad_path(connection)
+        assert (await call(server.address, ASK)).overall_code == 1
+        assert is_healthy(server)
+        assert restarts(server) == 0
+        assert server.terminate() == 0
+
+
+async def test_a_server_that_cannot_listen_again_ends_with_an_error(tmp_path: Path) -> None:
+    """Whoever runs it learns of it: a process that serves nobody must not look well.
+
+    Only grpc.aio's server can be brought to end.
+    """
     folder = tmp_path / "sockets"
     folder.mkdir()
     path = folder / "rls.sock"
-    flags = ("--grpc-uds", str(path))
-    with penstock(
-        tmp_path, "--transport", transport, *flags, rules=RULES, store="memory:"
-    ) as server:
+    flags = ("--transport", "grpcio", "--grpc-uds", str(path))
+    with penstock(tmp_path, *flags, rules=RULES, store="memory:") as server:
         assert (await call(f"unix:{path}", ASK)).overall_code == 1
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(20)

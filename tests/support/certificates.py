@@ -34,13 +34,17 @@ class Issued:
 class Authority:
     """A CA of one test."""
 
-    def __init__(self) -> None:
-        self._ca = trustme.CA()
+    def __init__(self, ca: trustme.CA | None = None) -> None:
+        self._ca = ca or trustme.CA()
         self.cert = self._ca.cert_pem.bytes()
         self._name = x509.load_pem_x509_certificate(self.cert).subject
         key = serialization.load_pem_private_key(self._ca.private_key_pem.bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key = key
+
+    def below(self) -> "Authority":
+        """A CA that this one vouches for."""
+        return Authority(self._ca.create_child_ca())
 
     def issue(
         self, *names: str, expired: bool = False, early: bool = False, rsa: bool = False

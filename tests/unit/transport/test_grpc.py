@@ -262,6 +262,35 @@ async def test_a_drain_that_takes_all_of_its_time_says_for_whom(
     assert "was waiting for clients that still send requests" in caplog.text
 
 
+async def test_a_server_that_stops_lets_calls_under_way_finish(running: Running) -> None:
+    """One has its answer, and then it is not waited any longer."""
+    gate = running.store.gate = asyncio.Event()
+    call = asyncio.create_task(running.call(request("bob"), 60))
+    await running.store.was_asked.wait()
+    stopping = asyncio.create_task(running.server.stop(600))
+    await asyncio.sleep(0.1)
+    assert not stopping.done()
+    gate.set()
+    assert decode_response(await call)["overall_code"] == "OK"
+    await asyncio.wait_for(stopping, timeout=60)
+
+
+async def test_a_server_that_stops_waits_no_longer_than_it_may(running: Running) -> None:
+    """For a store that hangs, or a health watcher."""
+    running.store.hold = True
+    watching: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
+    watching = running.channel.unary_stream("/grpc.health.v1.Health/Watch")
+    watch = watching(b"")
+    assert await watch.read() is not grpc.aio.EOF
+    call = asyncio.create_task(running.call(request("bob"), 60))
+    await running.store.was_asked.wait()
+    await asyncio.wait_for(running.server.stop(0.1), timeout=60)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await call
+    # grpc.aio cancels them, and tells so. Our own ends the connection.
+    assert await watch.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+
+
 async def test_all_health_is_listed(running: Running) -> None:
     """As `grpc.health.v1.Health/List` has it: each name with its status."""
     listing: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = running.channel.unary_unary(

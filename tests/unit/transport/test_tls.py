@@ -1,12 +1,15 @@
 """The service over TLS: who gets in, and what keeps it from starting."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from penstock.errors import ConfigError
+from penstock.transport.listener import ConnectionBounds
 from penstock.transport.tls import Tls, choose_tls
 
 from tests.support.certificates import Authority, Issued, encrypted
@@ -65,6 +68,32 @@ async def test_with_a_client_ca_only_its_certificates_get_in(
         assert await ask(address, ca, ca.issue("client.test")) == "UNAVAILABLE"
         assert await ask(address, ca, other_ca.issue("client.test", expired=True)) == "UNAVAILABLE"
         assert await ask(address, ca, other_ca.issue("client.test")) == "OK"
+
+
+async def test_a_ca_below_another_one_is_enough(
+    make_server: MakeServer, tmp_path: Path, ca: Authority
+) -> None:
+    """It is trusted by itself: not every operator has the root at hand, or wants all below it."""
+    below = ca.below()
+    client = below.issue("client.test")
+    async with serve(make_server, write(tmp_path, ca.issue(NAME), below.cert)) as address:
+        assert await ask(address, ca, client) == "OK"
+        assert await ask(address, ca, ca.issue("client.test")) == "UNAVAILABLE"
+
+
+async def test_a_client_that_does_not_shake_hands_is_ended(
+    make_server: MakeServer, tmp_path: Path, ca: Authority
+) -> None:
+    """Whether it sends nothing, or something that is no TLS for a while."""
+    bounds = ConnectionBounds(handshake_ms=200)
+    async with serve(make_server, write(tmp_path, ca.issue(NAME)), bounds=bounds) as address:
+        host, _, port = address.rpartition(":")
+        for sent in (b"", b"\x16\x03\x01\x02\x00\x01"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(sent)
+            with suppress(ConnectionError):
+                await asyncio.wait_for(reader.read(), 60)
+            writer.close()
 
 
 async def test_tls_works_on_a_unix_socket(

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import grpc
 import pytest
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
+from penstock.store.memory import MemoryStore
+from penstock.transport.listener import Listener
+from penstock.transport.rls import RateLimitService
 from penstock.transport.tls import Tls
 
 from tests.support.certificates import Authority, Issued, SecretMount
 from tests.support.transports import MakeServer
+from tests.unit.transport.conftest import NOW, rules
 from tests.unit.transport.tls_server import NAME, ask, call, channel, serve, served, write
 
 Change = Callable[[Tls, Issued], object]
@@ -166,3 +172,27 @@ async def test_files_that_are_swapped_all_the_time_are_never_mixed(
         await swapping
     assert set(answers) == {"OK"}
     assert errors(caplog) == []
+
+
+async def test_files_that_went_bad_are_no_harm_to_a_part_that_starts_again(
+    make_server: MakeServer, tmp_path: Path, ca: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It serves by the last good ones, until the files are mended."""
+    old, new = ca.issue(NAME), ca.issue(NAME)
+    tls = write(tmp_path, old)
+    limiter = Limiter(MemoryStore(), Options(), lambda: NOW)
+    limiter.use(rules())
+    server = make_server(RateLimitService(limiter), Listener("127.0.0.1", 0, tls=tls))
+    address = await server.start()
+    try:
+        assert await ask(address, ca) == "OK"
+        tls.key.write_bytes(b"")
+        await server.stop(0)
+        assert await server.start() == address
+        assert await ask(address, ca) == "OK"
+        assert await served(address) == old.der
+        assert len(errors(caplog)) == 1
+        write(tmp_path, new)
+        assert await served(address) == new.der
+    finally:
+        await server.stop(0)

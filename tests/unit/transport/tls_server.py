@@ -11,7 +11,7 @@ from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
-from penstock.transport.listener import Listener
+from penstock.transport.listener import DEFAULT_BOUNDS, ConnectionBounds, Listener
 from penstock.transport.rls import RateLimitService
 from penstock.transport.tls import Tls
 
@@ -36,11 +36,15 @@ def write(folder: Path, issued: Issued, client_ca: bytes | None = None, san: str
 
 
 @asynccontextmanager
-async def serve(make_server: MakeServer, tls: Tls, uds: str = "") -> AsyncIterator[str]:
+async def serve(
+    make_server: MakeServer, tls: Tls, uds: str = "", bounds: ConnectionBounds = DEFAULT_BOUNDS
+) -> AsyncIterator[str]:
     """Run a server until the block ends, and give its address."""
     limiter = Limiter(MemoryStore(), Options(), lambda: NOW)
     limiter.use(rules())
-    server = make_server(RateLimitService(limiter), Listener("127.0.0.1", 0, uds, tls=tls))
+    server = make_server(
+        RateLimitService(limiter), Listener("127.0.0.1", 0, uds, tls=tls, bounds=bounds)
+    )
     address = await server.start()
     try:
         server.set_serving(serving=True)

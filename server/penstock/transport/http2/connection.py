@@ -14,7 +14,7 @@ from penstock.transport.http2.floods import Purse
 from penstock.transport.http2.inbound import Inbound
 from penstock.transport.http2.lifetime import Lifetime
 from penstock.transport.http2.outbound import Outbound
-from penstock.transport.http2.streams import Streams
+from penstock.transport.http2.streams import Stream, Streams
 
 
 class Connection:
@@ -93,31 +93,30 @@ class Connection:
     def respond(self, stream_id: int, head: bytes, data: bytes, tail: bytes) -> None:
         """Send a whole answer. The blocks `head` and `tail` come from `encode_block`.
 
-        Without `head` and `data` the tail is the whole answer. If the stream is gone, nothing
-        happens; this is so for all that names a stream.
+        Without `head` and `data` the tail is the whole answer. If the stream is gone or answered,
+        nothing happens; this is so for all that names a stream.
         """
-        stream = self._streams.open.get(stream_id)
-        if stream is not None and not self._lifetime.is_closed:
+        stream = self._unanswered(stream_id)
+        if stream is not None:
             self._outbound.respond(stream, head, data, tail)
 
     def send_head(self, stream_id: int, block: bytes) -> None:
-        stream = self._streams.open.get(stream_id)
-        if stream is not None and not self._lifetime.is_closed:
+        stream = self._unanswered(stream_id)
+        if stream is not None:
             self._outbound.send_head(stream, block)
 
     def send_data(self, stream_id: int, data: bytes) -> int:
         """Send a part of an answer. Returns how many bytes wait for the peer's windows."""
-        stream = self._streams.open.get(stream_id)
-        if stream is None or self._lifetime.is_closed:
-            return 0
-        self._outbound.send_data(stream, data)
-        self._lifetime.after_turn()
+        stream = self._unanswered(stream_id)
+        if stream is not None:
+            self._outbound.send_data(stream, data)
+            self._lifetime.after_turn()
         return self.queued(stream_id)
 
     def send_tail(self, stream_id: int, block: bytes) -> None:
         """End an answer, once all its data is sent."""
-        stream = self._streams.open.get(stream_id)
-        if stream is not None and not self._lifetime.is_closed:
+        stream = self._unanswered(stream_id)
+        if stream is not None:
             self._outbound.send_tail(stream, block)
 
     def consume(self, stream_id: int, count: int) -> None:
@@ -147,3 +146,9 @@ class Connection:
     def tick(self, now_s: float) -> None:
         """Do what is due. If the connection is over then, its streams are gone."""
         self._lifetime.tick(now_s)
+
+    def _unanswered(self, stream_id: int) -> Stream | None:
+        stream = self._streams.open.get(stream_id)
+        if stream is None or stream.is_answered or self._lifetime.is_closed:
+            return None
+        return stream

@@ -3,7 +3,6 @@
 The law of this file: each of these frames is paid for (`floods.py`), whatever becomes of it.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from penstock.transport.http2 import settings
@@ -38,14 +37,13 @@ class Control:
         self.peer_is_leaving = False
         self.pong = b""
         """The last PING of ours that the peer answered."""
-        self.handlers: Final[dict[int, Callable[[int, int, bytes], None]]] = {
-            PRIORITY: self._on_priority,
-            RST_STREAM: self._on_reset,
-            PUSH_PROMISE: self._on_push,
-            PING: self._on_ping,
-            GOAWAY: self._on_goaway,
-            WINDOW_UPDATE: self._on_window_update,
-        }
+
+    def on_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        handler = self._HANDLERS.get(kind)
+        if handler is None:
+            self._purse.pay(CONTROL, "unknown frames")
+        else:
+            handler(self, flags, stream_id, payload)
 
     def on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         _must_be_on_connection(stream_id, "SETTINGS")
@@ -116,6 +114,15 @@ class Control:
 
     def _on_push(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a client cannot push")
+
+    _HANDLERS: Final = {
+        PRIORITY: _on_priority,
+        RST_STREAM: _on_reset,
+        PUSH_PROMISE: _on_push,
+        PING: _on_ping,
+        GOAWAY: _on_goaway,
+        WINDOW_UPDATE: _on_window_update,
+    }
 
 
 def _must_be_on_connection(stream_id: int, what: str) -> None:

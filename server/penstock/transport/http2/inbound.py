@@ -5,7 +5,6 @@ makes no difference in which pieces the bytes came. HEADERS and DATA of requests
 no object for a frame, and a block that was seen before costs a look-up.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from penstock.transport.http2.blocks import Blocks
@@ -48,13 +47,6 @@ class Inbound:
         self._purse = purse
         self._blocks = Blocks(bounds)
         self.control = Control(streams, outbound, purse, self.touched)
-        self._handlers: Final[dict[int, Callable[[int, int, bytes], None]]] = {
-            DATA: self._on_data,
-            HEADERS: self._on_headers,
-            CONTINUATION: self._on_continuation,
-            SETTINGS: self._on_settings,
-            **self.control.handlers,
-        }
         self._rest = b""
         self._preface_left = PREFACE
         # The only frame that may come next, by type and stream: the first SETTINGS, or the
@@ -75,7 +67,7 @@ class Inbound:
         position = self._skip_preface(data) if self._preface_left else 0
         end = len(data)
         max_frame = self._bounds.max_frame_bytes
-        handlers = self._handlers
+        handlers = self._HANDLERS
         while end - position >= HEADER_BYTES:
             word, flags, stream_id = _unpack_header(data, position)
             length = word >> 8
@@ -90,12 +82,11 @@ class Inbound:
             stream_id &= MAX_STREAM_ID
             if self._expected is not None and self._expected != (kind, stream_id):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"frame {kind} out of order")
-            handler = handlers.get(kind)
-            if handler is None:
-                self._purse.pay(CONTROL, "unknown frames")
-                continue
             try:
-                handler(flags, stream_id, payload)
+                if kind in handlers:
+                    handlers[kind](self, flags, stream_id, payload)
+                else:
+                    self.control.on_frame(kind, flags, stream_id, payload)
             except StreamFault as fault:
                 self._reset(stream_id, fault)
         self._rest = data[position:]
@@ -211,3 +202,11 @@ class Inbound:
             stream.was_reset = True
             self._touch(stream)
         self._outbound.reset(stream_id, fault.code)
+
+    # Of the class, so that a connection does not refer to itself, and is freed when it is dropped.
+    _HANDLERS: Final = {
+        DATA: _on_data,
+        HEADERS: _on_headers,
+        CONTINUATION: _on_continuation,
+        SETTINGS: _on_settings,
+    }

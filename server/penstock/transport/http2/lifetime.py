@@ -6,7 +6,6 @@ then all requests have come that it sent before it knew. A second GOAWAY names t
 Later requests are refused, and the client repeats them on another connection.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from penstock.transport.http2.bounds import Bounds
@@ -36,17 +35,7 @@ class Lifetime:
         self._timers = Timers(bounds, now_s)
         self._is_draining = False
         self._pinged_s = now_s
-        self._last_id_when_idle = 0
-        self._on_timer: Final[dict[Timer, Callable[[float], None]]] = {
-            Timer.HANDSHAKE: self._check_handshake,
-            Timer.SETTINGS_ACK: self._check_acknowledgement,
-            Timer.PING: self._ping,
-            Timer.PONG: self._check_pong,
-            Timer.IDLE: self._check_idle,
-            Timer.AGE: self._grow_old,
-            Timer.LAST_STREAM: self._name_last_stream,
-            Timer.GRACE: self._end_grace,
-        }
+        self._last_id_when_idle: int | None = 0
 
     @property
     def is_over(self) -> bool:
@@ -61,7 +50,7 @@ class Lifetime:
     def tick(self, now_s: float) -> None:
         for timer in self._timers.due(now_s):
             if not self.is_closed:
-                self._on_timer[timer](now_s)
+                self._ON_TIMER[timer](self, now_s)
 
     def after_turn(self) -> None:
         """Look at what a turn has left behind."""
@@ -81,7 +70,8 @@ class Lifetime:
 
     def fail(self, fault: ConnectionFault) -> None:
         if not self.is_closed:
-            self.fault = fault
+            # Not the fault itself: what was raised refers to this connection by its traceback.
+            self.fault = ConnectionFault(fault.code, fault.reason)
             self.close(fault.code, fault.reason)
 
     def close(self, code: ErrorCode, reason: str = "") -> None:
@@ -119,9 +109,13 @@ class Lifetime:
             self._timers.set(Timer.PING, self.heard_s + self._bounds.ping_after_s)
 
     def _check_idle(self, now_s: float) -> None:
-        """Only requests count as use: a client that just sends PINGs is idle."""
+        """Only requests count as use: a client that just sends PINGs is idle.
+
+        A connection is idle if no stream was open at the last check, and none was opened since.
+        So it ends between one and two times `idle_s` after its last request.
+        """
         if self._streams.open or self._streams.last_id != self._last_id_when_idle:
-            self._last_id_when_idle = self._streams.last_id
+            self._last_id_when_idle = None if self._streams.open else self._streams.last_id
             self._timers.set(Timer.IDLE, now_s + self._bounds.idle_s)
         else:
             self.shut_down(now_s)
@@ -133,3 +127,14 @@ class Lifetime:
 
     def _end_grace(self, _now_s: float) -> None:
         self.close(ErrorCode.NO_ERROR, "max connection age")
+
+    _ON_TIMER: Final = {
+        Timer.HANDSHAKE: _check_handshake,
+        Timer.SETTINGS_ACK: _check_acknowledgement,
+        Timer.PING: _ping,
+        Timer.PONG: _check_pong,
+        Timer.IDLE: _check_idle,
+        Timer.AGE: _grow_old,
+        Timer.LAST_STREAM: _name_last_stream,
+        Timer.GRACE: _end_grace,
+    }

@@ -5,6 +5,7 @@ does not read is not read from, and is dropped after a while.
 """
 
 import asyncio
+import logging
 import ssl
 from typing import Final, cast
 
@@ -21,8 +22,12 @@ from penstock.transport.native.streaming import StreamingCall
 from penstock.transport.native.tls import certificate_names, is_http2
 from penstock.transport.native.unary import UnaryCall
 
+LOG: Final = logging.getLogger(__name__)
+
 OPENINGS: Final = 64
-"""Lists of headers that a connection remembers. Envoy sends the same one again and again."""
+OPENING_BYTES: Final = 1_024
+"""Lists of headers that a connection remembers, and how long one may be: 64 KiB in all. Envoy
+sends the same list again and again."""
 
 CLOSE_S: Final = 1.0
 """For the last bytes to be taken by the client, once a connection is over."""
@@ -62,7 +67,7 @@ class GrpcConnection(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         self.peer = peer_name(address)
         self.port = address[1] if isinstance(address, tuple) else 0
-        self.http2 = Connection(shared.bounds, shared.loop.time())
+        self.http2 = Connection(shared.draw_bounds(), shared.loop.time())
         shared.add(self)
         secure: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if secure is not None:
@@ -117,12 +122,13 @@ class GrpcConnection(asyncio.Protocol):
         self._set_timer()
         self.flush()
 
-    def abort(self) -> None:
-        """End at once. The client is told if it reads what was sent."""
-        self.http2.close(ErrorCode.NO_ERROR)
-        if not self._is_paused and not self._transport.is_closing():
-            self._transport.write(self.http2.output())
-        self._transport.abort()
+    def end(self) -> None:
+        """End now. A client that reads is told."""
+        if self._is_paused:
+            self._transport.abort()
+        else:
+            self.http2.close(ErrorCode.NO_ERROR)
+            self.flush()
 
     # What calls of this connection use.
 
@@ -131,12 +137,6 @@ class GrpcConnection(asyncio.Protocol):
 
     def forget(self, stream_id: int) -> None:
         self._calls.pop(stream_id, None)
-
-    def respond(self, stream_id: int, head: bytes, data: bytes, tail: bytes) -> None:
-        self.http2.respond(stream_id, head, data, tail)
-
-    def consume(self, stream_id: int, count: int) -> None:
-        self.http2.consume(stream_id, count)
 
     def flush_soon(self) -> None:
         """Write at the end of this turn of the loop, with what others answer in it."""
@@ -161,6 +161,8 @@ class GrpcConnection(asyncio.Protocol):
         if http2.has_output:
             transport.write(http2.output())
         if http2.is_over:
+            if http2.fault is not None:
+                LOG.debug("ending the connection of %s: %s", self.peer, http2.fault.reason)
             transport.close()
             self._drop_after(CLOSE_S)
 
@@ -187,9 +189,10 @@ class GrpcConnection(asyncio.Protocol):
 
     def _open(self, head: Head) -> Opening:
         opening = UNKNOWN_CLIENT if self._is_unknown else open_call(head, self.shared.methods)
-        if len(self._openings) >= OPENINGS:
-            self._openings.clear()
-        self._openings[head] = opening
+        if sum(len(name) + len(value) for name, value in head.headers) <= OPENING_BYTES:
+            if len(self._openings) >= OPENINGS:
+                self._openings.clear()
+            self._openings[head] = opening
         return opening
 
     def _wake_writers(self) -> None:

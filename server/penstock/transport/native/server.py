@@ -48,6 +48,9 @@ class NativeServer:
 
         ConfigError if that can't be done. Connections that are open go on.
         """
+        if self._accepting is not None:
+            await self._accepting.start()
+            return self._listener.address
         tls, bounds = self._listener.tls, self._listener.bounds
         if tls is not None and self._followed is None:
             self._followed = follow_context(tls)
@@ -56,7 +59,7 @@ class NativeServer:
             self._inode = inode_of(self._listener.uds)
         if not self._listener.uds:
             self._listener = replace(self._listener, port=self._listening.getsockname()[1])
-        self._shared = self._shared or self._make_shared()
+        self._shared = self._make_shared()
         self._accepting = GrpcAcceptor(
             self._listening, self._shared, bounds.most, self._followed, bounds.handshake_ms / 1000
         )
@@ -113,7 +116,7 @@ class NativeServer:
             async with asyncio.timeout(grace_s):
                 await shared.is_empty.wait()
         for connection in list(shared.connections):
-            connection.abort()
+            connection.end()
         await shared.is_empty.wait()
 
     def _remove_path(self) -> None:

@@ -1,8 +1,9 @@
 """What all connections of one server share."""
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from random import uniform
+from typing import TYPE_CHECKING, Final
 
 from penstock.transport.call_bounds import CallBounds
 from penstock.transport.client_names import AllowedName
@@ -12,6 +13,10 @@ from penstock.transport.native.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from penstock.transport.native.connection import GrpcConnection
+
+
+AGE_SPREAD: Final = 0.1
+"""As gRPC's C library has it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +38,14 @@ class Shared:
     def __post_init__(self) -> None:
         self.unfinished = Unfinished(self.call_bounds, self.loop)
         self.is_empty.set()
+
+    def draw_bounds(self) -> Bounds:
+        """For one connection: those that began together are not all asked to go together."""
+        age_s = self.bounds.max_age_s
+        if age_s is None:
+            return self.bounds
+        spread = uniform(1 - AGE_SPREAD, 1 + AGE_SPREAD)  # noqa: S311 - no secret
+        return replace(self.bounds, max_age_s=age_s * spread)
 
     def add(self, connection: "GrpcConnection") -> None:
         self.connections.add(connection)

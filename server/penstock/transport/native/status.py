@@ -32,7 +32,7 @@ OK_TAIL: Final = encode_block((("grpc-status", "0"),))
 
 def ok_tail(trailers: Trailers) -> bytes:
     """What ends a call that was answered."""
-    return encode_block((("grpc-status", "0"), *trailers)) if trailers else OK_TAIL
+    return encode_block((("grpc-status", "0"), *trailers))
 
 
 @lru_cache(REMEMBERED)

@@ -33,6 +33,7 @@ class StreamingCall(OpenCall):
         super().__init__(connection, stream_id, opening)
         self._method = method
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
         # What the client sends.
         self._reader = MessageReader(connection.shared.max_message_bytes, opening.decompress)
         self._first: bytes | None = None
@@ -70,9 +71,9 @@ class StreamingCall(OpenCall):
         self._connection.flush_soon()
 
     def cancel(self) -> None:
-        if self._task is None:
-            self._close()
-        else:
+        # At once: a client may give up a stream to open another one.
+        self._close()
+        if self._task is not None:
             self._task.cancel()
 
     def _look_for_first(self) -> None:
@@ -92,14 +93,16 @@ class StreamingCall(OpenCall):
         self._task = shared.loop.create_task(self._run())
 
     def _refuse(self, status: Status) -> None:
-        self._connection.respond(self._stream_id, b"", b"", failed(*status))
+        self._connection.http2.respond(self._stream_id, b"", b"", failed(*status))
 
     def _close(self) -> None:
-        """Leave nothing behind. Called once, however the call ends."""
-        shared = self._connection.shared
-        shared.streams -= 1
-        shared.unfinished.discard(self)
-        self._connection.forget(self._stream_id)
+        """Leave nothing behind, however the call ends."""
+        if not self._is_closed:
+            self._is_closed = True
+            shared = self._connection.shared
+            shared.streams -= 1
+            shared.unfinished.discard(self)
+            self._connection.forget(self._stream_id)
 
     # The task.
 
@@ -163,5 +166,5 @@ class StreamingCall(OpenCall):
     def _consume(self, *, keep: int) -> None:
         """Give the client room for all that it sent, but for so many bytes."""
         if self._unconsumed > keep:
-            self._connection.consume(self._stream_id, self._unconsumed - keep)
+            self._connection.http2.consume(self._stream_id, self._unconsumed - keep)
             self._unconsumed = keep

@@ -15,7 +15,7 @@ from penstock.transport.methods import Unary, Waiting
 from penstock.transport.native.call import OpenCall
 from penstock.transport.native.messages import MessageReader, frame_message, read_lone_message
 from penstock.transport.native.opening import Opening
-from penstock.transport.native.status import ANSWER_HEAD, TIME_IS_UP, failed, ok_tail
+from penstock.transport.native.status import ANSWER_HEAD, OK_TAIL, TIME_IS_UP, failed, ok_tail
 
 if TYPE_CHECKING:
     from penstock.transport.native.connection import GrpcConnection
@@ -61,7 +61,7 @@ class UnaryCall(OpenCall):
             return
         if message is None:
             # The reader refuses a message that is too long, so this is bounded.
-            self._connection.consume(self._stream_id, len(data))
+            self._connection.http2.consume(self._stream_id, len(data))
             return
         self._forget()
         if self.timeout_s is not None:
@@ -142,13 +142,12 @@ class UnaryCall(OpenCall):
             self._timer.cancel()
 
     def _succeed(self, answer: bytes) -> None:
-        self._connection.respond(
-            self._stream_id, ANSWER_HEAD, frame_message(answer), ok_tail(self._trailers)
-        )
+        tail = ok_tail(self._trailers) if self._trailers else OK_TAIL
+        self._connection.http2.respond(self._stream_id, ANSWER_HEAD, frame_message(answer), tail)
 
     def _fail(self, error: BaseException) -> None:
         code, text = status_of(error)
         self._send_status(failed(code, text, self._trailers))
 
     def _send_status(self, block: bytes) -> None:
-        self._connection.respond(self._stream_id, b"", b"", block)
+        self._connection.http2.respond(self._stream_id, b"", b"", block)

@@ -1,0 +1,119 @@
+"""Header blocks that were seen before: looked up as long as that is right, and bounded."""
+
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import pytest
+from hpack import Decoder, Encoder, HPACKError
+from hypothesis import given
+from hypothesis import strategies as st
+from penstock.transport.http2 import Bounds, Head
+from penstock.transport.http2.blocks import Blocks
+from penstock.transport.http2.codes import ConnectionFault
+from penstock.transport.http2.fields import FieldDecoder
+
+from tests.unit.transport.http2.peer import REQUEST, block
+
+
+def headers_of(head: Head) -> list[tuple[str, str]]:
+    return list(head.headers)
+
+
+def test_a_block_seen_before_gives_the_same_head() -> None:
+    """Not an equal one: it was not decoded again."""
+    blocks, encoder = Blocks(Bounds()), Encoder()
+    blocks.request(encoder.encode(REQUEST))
+    pure = encoder.encode(REQUEST)
+    assert blocks.request(pure) is blocks.request(pure)
+
+
+def test_a_change_of_the_table_forgets_the_blocks() -> None:
+    """The same bytes mean other headers then."""
+    blocks = Blocks(Bounds())
+    first_of_table = block(*REQUEST) + b"\xbe"
+    blocks.request(block(*REQUEST) + b"\x40\x01a\x011")
+    assert headers_of(blocks.request(first_of_table))[-1] == ("a", "1")
+    blocks.request(block(*REQUEST) + b"\x40\x01b\x012")
+    assert headers_of(blocks.request(first_of_table))[-1] == ("b", "2")
+
+
+def test_an_equal_entry_that_pushes_another_out_is_a_change() -> None:
+    """The table is as long as before, and begins with an equal entry."""
+    blocks = Blocks(Bounds())
+    fill = b"\x40\x01a\x7f\xd1\x0e" + b"v" * 2000
+    blocks.request(b"\x3f\xe1\x1f" + block(*REQUEST) + b"\x40\x01b\x012")
+    blocks.request(block(*REQUEST) + fill)
+    last = block(*REQUEST) + b"\xbf"
+    assert headers_of(blocks.request(last))[-1] == ("b", "2")
+    blocks.request(block(*REQUEST) + fill)
+    assert headers_of(blocks.request(last))[-1][0] == "a"
+
+
+def test_a_smaller_table_forgets_the_blocks() -> None:
+    """What the table lost cannot be referred to any more."""
+    blocks = Blocks(Bounds())
+    blocks.request(block(*REQUEST) + b"\x40\x01a\x011")
+    refers = block(*REQUEST) + b"\xbe"
+    blocks.request(refers)
+    blocks.skip(b"\x20" + block(*REQUEST))
+    with pytest.raises(ConnectionFault):
+        blocks.request(refers)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """In blocks and in bytes, whatever a client sends."""
+    bounds = Bounds(cached_blocks=10, cached_block_bytes=4_000)
+    blocks = Blocks(bounds)
+    for i in range(200):
+        blocks.request(block(*REQUEST, ("x", str(i) * (i % 30))))
+        assert len(blocks._seen) <= 10  # noqa: SLF001 - the bound is about what is kept inside
+        assert blocks._seen_bytes <= 4_000  # noqa: SLF001
+    kept = blocks._seen  # noqa: SLF001
+    size = sum(
+        len(sent) + sum(len(n) + len(v) for n, v in head.headers) for sent, head in kept.items()
+    )
+    assert size <= 4_000
+
+
+NAMES = st.sampled_from(["a", "b", "cookie", "x-trace", "grpc-timeout"])
+LISTS = st.lists(st.tuples(NAMES, st.text("abc01=", max_size=40)), max_size=8)
+
+
+@given(st.lists(LISTS, max_size=6), st.randoms(use_true_random=False))
+def test_blocks_are_read_as_the_package_reads_them(
+    lists: list[list[tuple[str, str]]], rng: random.Random
+) -> None:
+    """Whatever an encoder does with its table: repeated lists, new sizes, Huffman or not."""
+    encoder, decoder, blocks = Encoder(), Decoder(), Blocks(Bounds())
+    for fields in [*lists, *lists]:
+        if rng.random() < 0.2:
+            encoder.header_table_size = rng.choice([0, 100, 4096])
+        sent = encoder.encode([*REQUEST, *fields], huffman=rng.random() < 0.5)
+        expected = [(str(n), str(v)) for n, v in decoder.decode(sent) if str(n)[0] != ":"]
+        assert headers_of(blocks.request(sent)) == expected
+
+
+Decode = Callable[[bytes], Iterable[tuple[bytes, bytes]]]
+
+
+def outcome(decode: Decode, data: bytes) -> tuple[list[tuple[bytes, bytes]], Exception | None]:
+    try:
+        return list(decode(data)), None
+    except (ConnectionFault, HPACKError) as exc:
+        return [], exc
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_any_bytes_are_read_as_the_package_reads_them(first: bytes, second: bytes) -> None:
+    """Also what no encoder makes: the same fields, or a fault where the package raises."""
+    ours, theirs = FieldDecoder(65_536), Decoder(65_536)
+    for data in (first, second):
+        expected, broken = outcome(partial(theirs.decode, raw=True), data)
+        fields, fault = outcome(lambda sent: ours.decode(sent)[0], data)
+        if broken is not None or fault is not None:
+            assert isinstance(fault, ConnectionFault)
+            assert broken is not None or "size" in fault.reason, "we allow two changes, they more"
+            return
+        assert fields == expected
+        assert ours.table.dynamic_entries == theirs.header_table.dynamic_entries
