@@ -83,34 +83,35 @@ async def test_items_in_memory_are_decided_before_the_file_is_asked(scene: Scene
     assert scene.commits.decide([scene.job(BOB), scene.job(EVE)]) is None, "one is unknown"
 
 
-@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("writing", [[], [BOB], [BOB, EVE]])
 async def test_what_another_process_wrote_meanwhile_is_decided_upon(
-    scene: Scene, writes: bool
+    scene: Scene, writing: list[Key]
 ) -> None:
     """The decision by memory is void, for those who write and for those who look."""
     for tokens in (1, 2):
         scene.commit(scene.job(BOB, item(tokens)), scene.job(EVE, item(tokens)))
-    jobs = [scene.job(BOB, item(3) if writes else None), scene.job(EVE)]
+    jobs = [scene.job(key, item(3) if key in writing else None) for key in (BOB, EVE)]
     decided = scene.commits.decide(jobs)
     assert decided is not None
     with closing(sqlite3.connect(scene.path, isolation_level=None)) as other:
         other.execute("UPDATE bucket SET policy_ms = 7")
     changed = item(2)._replace(policy_ms=7)
     assert scene.commits.commit(jobs, decided) == [changed, changed]
-    assert scene.commit(scene.job(BOB)) == [item(3) if writes else changed]
+    for key in (BOB, EVE):
+        assert scene.commit(scene.job(key)) == [item(3) if key in writing else changed]
 
 
 async def test_items_that_memory_let_go_of_meanwhile_are_read_again(scene: Scene) -> None:
-    """As after a command of this process that deletes an entity with its buckets."""
+    """As after a change of this process that deletes an entity with its buckets."""
     for tokens in (1, 2):
         scene.commit(scene.job(BOB, item(tokens)))
     jobs = [scene.job(BOB, item(3))]
     decided = scene.commits.decide(jobs)
     assert decided is not None
     opened = scene.file.opened()
-    opened.db.execute("DELETE FROM bucket")
+    opened.db.execute("UPDATE bucket SET policy_ms = 7")
     opened.rows.forget()
-    assert scene.commits.commit(jobs, decided) == [None]
+    assert scene.commits.commit(jobs, decided) == [item(2)._replace(policy_ms=7)]
     assert scene.commit(scene.job(BOB)) == [item(3)]
 
 
@@ -134,6 +135,7 @@ async def test_large_groups_are_left_to_the_thread(scene: Scene) -> None:
         scene.commit(*[scene.job(key, item(tokens)) for key in keys])
     jobs = [scene.job(key, item(3)) for key in keys]
     assert scene.commits.decide(jobs) is None
+    assert scene.commits.decide([scene.job(keys[0])] * len(jobs)) is None, "of few items, too"
     for size in (1, 2, 3, 5, 64, 100, MOST_UPDATES):
         decided = scene.commits.decide(jobs[:size])
         assert decided is not None

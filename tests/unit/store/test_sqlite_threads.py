@@ -43,13 +43,14 @@ async def test_a_fault_is_told_and_the_thread_goes_on(fault: BaseException) -> N
 
 async def test_closing_finishes_what_was_begun() -> None:
     """What comes later is an error at once."""
-    thread, gate, done = ErrandThread("errands"), threading.Event(), list[int]()
+    thread, gate, done = ErrandThread("closing"), threading.Event(), list[int]()
     asked = asyncio.create_task(thread.ask(gate.wait))
     await asyncio.sleep(0)
     thread.do(lambda: done.append(1), lambda *_: None)
     gate.set()
     thread.close()
     assert done == [1]
+    assert "closing" not in [each.name for each in threading.enumerate()]
     assert await asked
     with pytest.raises(RuntimeError, match="shutdown"):
         await thread.ask(lambda: 5)
