@@ -1,17 +1,37 @@
-"""What the writer's thread does: transactions, each whole or not at all."""
+"""Commits groups of callers, each group whole or not at all.
 
-import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+Most groups ask for items that are in memory, and no other process writes to the file. Such a group
+is decided on the event loop, and then written by a single statement, which is a transaction of its
+own and writes only if no other process has written meanwhile. So the writer's thread runs hardly
+any Python: each of its steps would wait for the interpreter's lock, which the event loop holds.
 
+All other groups are decided by the thread, inside a transaction.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.core.bucket import Item
+from penstock.core.take import Key
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Job, Transaction
-from penstock.store.sqlite.rows import ItemRows
-
-T = TypeVar("T")
+from penstock.store.sqlite.rows import MOST_UPDATES, ItemRows
 
 CLEAN_STEP: Final = 128
 """Items looked at in one go: a step takes a fraction of a millisecond."""
+
+PAGES_OF_NEW: Final = 4
+"""Pages of the file that a new item changes: its own, and those of the indexes."""
+
+
+class Decided(NamedTuple):
+    """A group that was decided by the items in memory, and waits to be written."""
+
+    rows: ItemRows
+    epoch: int
+    results: list[Any]
+    changes: dict[Key, Item]
+    values: list[Any]
 
 
 class Commits:
@@ -20,18 +40,55 @@ class Commits:
         self._cleaned_to = 0
         self._uncleaned = 0
 
-    def commit(self, group: Sequence[Job]) -> list[Any]:
-        """Do the work of a group in one transaction; returns the answers."""
-        file = self._file.opened()
-        db, rows = file.db, file.rows
+    def decide(self, group: Sequence[Job]) -> Decided | None:
+        """Decide a group by the items in memory; None if that is not possible.
+
+        For the event loop, while the thread commits no other group.
+        """
+        if len(group) > MOST_UPDATES or self._uncleaned >= CLEAN_STEP:
+            return None
+        try:
+            rows = self._file.opened().rows
+            epoch = rows.epoch
+            items = rows.known([key for job in group for key in job.keys])
+            if items is None:
+                return None
+            transaction = Transaction(items)
+            results = [job.work(transaction, job.now_ms) for job in group]
+            changes = transaction.changes
+            if len(changes) > MOST_UPDATES:
+                return None
+            return Decided(rows, epoch, results, changes, rows.values_of(changes))
+        except Exception:  # noqa: BLE001 - the thread meets the same fault, and tells the callers
+            return None
+
+    def commit(self, group: Sequence[Job], decided: Decided | None) -> list[Any]:
+        """Put a group on record; returns the answers. For the writer's thread."""
+        rows = self._file.opened().rows
+        if (
+            decided is not None
+            and decided.rows is rows
+            and decided.epoch == rows.epoch
+            and rows.update(decided.changes, decided.values)
+        ):
+            if decided.changes:
+                self._uncleaned += 1
+                self._file.written_pages += len(decided.changes)
+            return decided.results
+        return self._transact(group)
+
+    def _transact(self, group: Sequence[Job]) -> list[Any]:
+        opened = self._file.opened()
+        db, rows = opened.db, opened.rows
         db.execute("BEGIN IMMEDIATE")
         try:
             items = rows.read({key for job in group for key in job.keys})
             transaction = Transaction(items)
             results = [job.work(transaction, job.now_ms) for job in group]
-            if transaction.changes:
-                created = rows.write(transaction.changes)
+            if changes := transaction.changes:
+                created = rows.write(changes)
                 self._clean(rows, created, group)
+                self._file.written_pages += len(changes) + PAGES_OF_NEW * created
             db.execute("COMMIT")
             rows.shrink()
         except BaseException:
@@ -40,19 +97,6 @@ class Commits:
                 db.execute("ROLLBACK")
             raise
         return results
-
-    def run(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:
-        """Do other work in a transaction of its own."""
-        db = self._file.opened().db
-        db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-        try:
-            result = work(db)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        return result
 
     def _clean(self, rows: ItemRows, created: int, group: Sequence[Job]) -> None:
         """Look at two items for each new one, so that cleaning outruns what takes can add."""

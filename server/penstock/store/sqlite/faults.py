@@ -3,6 +3,8 @@
 import sqlite3
 from typing import Final
 
+from penstock.errors import StoreError
+
 
 class FileGoneError(Exception):
     """The file that was opened is not the one at its path any more."""
@@ -42,18 +44,31 @@ def explain(exc: sqlite3.Error) -> str:
     return _EXPLANATIONS.get(_code(exc), "cannot be used")
 
 
-def kind_of(exc: Exception) -> str:
+def kind_of(exc: BaseException) -> str:
     """SQLite's own name for what went wrong, such as sqlite_full; it has a few dozen."""
     if isinstance(exc, FileGoneError):
         return exc.kind
     return str(getattr(exc, "sqlite_errorname", "internal")).lower()
 
 
-def may_pass(exc: Exception) -> bool:
+def may_pass(exc: BaseException) -> bool:
     """Whether the same work may succeed a moment later."""
     return isinstance(exc, FileGoneError) or _code(exc) in _MAY_PASS
 
 
-def _code(exc: Exception) -> int:
+def _code(exc: BaseException) -> int:
     """Without what SQLite adds to it, such as which call of the system failed."""
     return int(getattr(exc, "sqlite_errorcode", -1)) & 0xFF
+
+
+def store_error(cause: BaseException, done: str) -> StoreError:
+    """What callers are told. `done` is what could not be done to the file: read, or written."""
+    if isinstance(cause, FileGoneError):
+        text = str(cause)
+    elif isinstance(cause, sqlite3.Error | RuntimeError):
+        text = f"the SQLite file could not be {done}: {cause}"
+    else:
+        text = f"the group of callers failed: {cause!r}"
+    error = StoreError(text, kind=kind_of(cause))
+    error.__cause__ = cause
+    return error

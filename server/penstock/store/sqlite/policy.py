@@ -1,4 +1,4 @@
-"""Policy on the SQLite file: each call is a transaction of its own on the writer's thread."""
+"""Policy on the SQLite file: each call is a transaction of its own."""
 
 import json
 import sqlite3
@@ -26,7 +26,7 @@ from penstock.store.policy_laws import (
     subject_of,
 )
 from penstock.store.policy_port import AuditEvent, Change, Page
-from penstock.store.sqlite.writer import GroupWriter
+from penstock.store.sqlite.transactions import Transactions
 
 _ENTITY: Final = "SELECT name, parent, cascades, metadata, version FROM entity"
 
@@ -83,8 +83,8 @@ WHERE subject = ? AND id < ? ORDER BY id DESC LIMIT ?
 
 
 class SqlitePolicy:
-    def __init__(self, writer: GroupWriter) -> None:
-        self._writer = writer
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
         def work(db: sqlite3.Connection) -> Lookup:
@@ -94,10 +94,10 @@ class SqlitePolicy:
             )
             return Lookup(_read_entity(db, entity), dict(map(_load_limits, rows)))
 
-        return await self._writer.run(work, writes=False)
+        return await self._transactions.read(work)
 
     async def read_entity(self, name: str) -> Entity | None:
-        return await self._writer.run(lambda db: _read_entity(db, name), writes=False)
+        return await self._transactions.read(lambda db: _read_entity(db, name))
 
     async def write_entity(self, entity: Entity, change: Change) -> Entity:
         def work(db: sqlite3.Connection) -> Entity:
@@ -112,7 +112,7 @@ class SqlitePolicy:
             _record(db, entity.name, "entity.write", change, None, *records)
             return after
 
-        return await self._writer.run(work, writes=True)
+        return await self._transactions.write(work)
 
     async def delete_entity(self, name: str, change: Change) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -124,11 +124,11 @@ class SqlitePolicy:
             db.execute("DELETE FROM entity WHERE name = ?", (name,))
             db.execute("DELETE FROM policy WHERE entity = ?", (name,))
             if db.execute("DELETE FROM bucket WHERE entity = ?", (name,)).rowcount:
-                self._writer.forget_items()
+                self._transactions.forget_items()
             _record(db, name, "entity.delete", change, None, entity_record(before), None)
             return True
 
-        return await self._writer.run(work, writes=True)
+        return await self._transactions.write(work)
 
     async def list_entities(self, after: str | None, count: int) -> Page[Entity]:
         query = f"{_ENTITY} WHERE name > ? ORDER BY name LIMIT ?"
@@ -141,7 +141,7 @@ class SqlitePolicy:
         return page_of([name for (name,) in rows], count, str)
 
     async def read_limits(self, scope: Scope) -> StoredLimits | None:
-        return await self._writer.run(lambda db: _read_limits(db, scope), writes=False)
+        return await self._transactions.read(lambda db: _read_limits(db, scope))
 
     async def write_limits(
         self, scope: Scope, stored: StoredLimits, change: Change
@@ -157,7 +157,7 @@ class SqlitePolicy:
             _record(db, subject_of(scope), "limits.write", change, scope, *records)
             return after
 
-        return await self._writer.run(work, writes=True)
+        return await self._transactions.write(work)
 
     async def delete_limits(self, scope: Scope, change: Change) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -169,7 +169,7 @@ class SqlitePolicy:
             _record(db, subject_of(scope), "limits.delete", change, scope, record, None)
             return True
 
-        return await self._writer.run(work, writes=True)
+        return await self._transactions.write(work)
 
     async def list_scopes(self, after: str | None, count: int) -> Page[Scope]:
         begin = scope_after(after)
@@ -198,7 +198,7 @@ class SqlitePolicy:
         def work(db: sqlite3.Connection) -> None:
             _record(db, event.subject, event.action, change, event.scope, event.before, event.after)
 
-        await self._writer.run(work, writes=True)
+        await self._transactions.write(work)
 
     async def list_audit(self, subject: str, after: str | None, count: int) -> Page[AuditEvent]:
         rows = await self._fetch(_EVENTS, subject, event_before(after), count + 1)
@@ -206,7 +206,7 @@ class SqlitePolicy:
         return Page(tuple(map(_load_event, page.items)), page.next)
 
     async def _fetch(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:
-        return await self._writer.run(lambda db: db.execute(query, values).fetchall(), writes=False)
+        return await self._transactions.read(lambda db: db.execute(query, values).fetchall())
 
 
 def _read_entity(db: sqlite3.Connection, name: str) -> Entity | None:

@@ -2,14 +2,14 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
-from penstock.core.bucket import CLOCKS_APART_MS, NEVER, Bucket, Item
-from penstock.core.limits import Limit
+from penstock.core.bucket import CLOCKS_APART_MS, NEVER, Item
 from penstock.core.take import Key
+from penstock.store.sqlite.item_text import dump, load
 
 # One row of JSON instead of a row an item: each row that Python fetches is a hand-over of its lock,
 # and this thread shares that with the event loop.
@@ -21,14 +21,37 @@ FROM json_each(?) AS wanted CROSS JOIN bucket AS b
 ON b.entity = wanted.value ->> 0 AND b.resource = wanted.value ->> 1
 """
 
+_READ_ONE: Final = """
+SELECT refilled_ms, buckets, policy_ms FROM bucket WHERE entity = ? AND resource = ?
+"""
+
 _INSERT: Final = """
-INSERT INTO bucket (entity, resource, refilled_ms, stale_at_ms, buckets, policy_ms)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO bucket (id, entity, resource, refilled_ms, stale_at_ms, buckets, policy_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 
 _UPDATE: Final = """
 UPDATE bucket SET refilled_ms = ?, stale_at_ms = ?, buckets = ?, policy_ms = ? WHERE id = ?
 """
+
+# Outside of a transaction a statement is a transaction of its own. SQLite looks at the version once
+# it has the write lock. The rows come as a list of values: as JSON they would take twice as long.
+_UPDATE_ONE: Final = """
+UPDATE bucket SET refilled_ms = ?2, stale_at_ms = ?3, buckets = ?4, policy_ms = ?5
+WHERE id = ?1 AND (SELECT data_version FROM pragma_data_version) = ?6
+"""
+
+_UPDATE_MANY: Final = """
+UPDATE bucket SET refilled_ms = new.column2, stale_at_ms = new.column3, buckets = new.column4,
+    policy_ms = new.column5
+FROM (VALUES {rows}) AS new
+WHERE id = new.column1 AND (SELECT data_version FROM pragma_data_version) = ?
+"""
+
+MOST_UPDATES: Final = 256
+"""Rows in one such statement. Deciding so many takes a few milliseconds."""
+
+_NO_ROW: Final = (None,) * 5
 
 _NEXT: Final = """
 SELECT count(*), max(id) FROM (SELECT id FROM bucket WHERE id > ? ORDER BY id LIMIT ?)
@@ -52,8 +75,9 @@ KEPT: Final = 65_536
 class ItemRows:
     """The table of items, with those last used kept in memory.
 
-    Each method must be called inside a transaction. The memory is good as long as no other process
-    has written to the file, and SQLite tells that in one number.
+    Its methods are for the writer's thread, inside a transaction, except where they say otherwise.
+    The memory is good as long as no other process has written to the file, and SQLite tells that in
+    one number.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -61,33 +85,85 @@ class ItemRows:
         self._kept: dict[Key, Item] = {}
         self._ids: dict[Key, int] = {}
         self._version = 0
+        self._is_alone = False
+        """No other process has written to the file between the last two transactions."""
+        self.epoch = 0
+        """Counts how often the memory was let go of."""
+
+    def known(self, keys: Iterable[Key]) -> dict[Key, Item] | None:
+        """The items of some keys, if all are in memory and are likely to be those of the file.
+
+        For the event loop. The thread may let go of them meanwhile, which changes `epoch`.
+        """
+        if not self._is_alone:
+            return None
+        kept = self._kept
+        items = {}
+        for key in keys:
+            item = kept.get(key)
+            if item is None:
+                return None
+            items[key] = item
+        return items
+
+    def values_of(self, items: Mapping[Key, Item]) -> list[Any]:
+        """What `update` needs to write items that are known. For the event loop."""
+        values: list[Any] = []
+        for key, item in items.items():
+            state = (item.refilled_ms, item.stale_at_ms(), dump(item), item.policy_ms)
+            values += (self._ids.get(key), *state)
+        return values
+
+    def update(self, items: Mapping[Key, Item], values: Sequence[Any]) -> bool:
+        """Write items that are known, outside of a transaction: all of them are committed.
+
+        False, and nothing is written, if another process has written to the file.
+        """
+        if not items:
+            (version,) = self._db.execute("PRAGMA data_version").fetchone()
+            return bool(version == self._version)
+        size = 1 << (len(items) - 1).bit_length()
+        padding = _NO_ROW * (size - len(items))
+        written = self._db.execute(_update(size), (*values, *padding, self._version)).rowcount
+        if written == 0:
+            self._is_alone = False
+            return False
+        if written != len(items):
+            self.forget()
+            raise RuntimeError(f"{written} of {len(items)} items were written")
+        self._kept.update(items)
+        return True
 
     def read(self, keys: Iterable[Key]) -> dict[Key, Item]:
         """Find the items of some keys, and perhaps others, in a map that the caller may change."""
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self.forget()
-            self._version = version
+        self._is_alone = version == self._version
+        self._version = version
         kept = self._kept
         missing = [key for key in keys if key not in kept]
         if missing:
             (rows,) = self._db.execute(_READ, (json.dumps(missing),)).fetchone()
             for number, entity, resource, refilled_ms, buckets, policy_ms in json.loads(rows):
                 key = Key(entity, resource)
-                kept[key] = Item(refilled_ms, _load(buckets), policy_ms)
+                kept[key] = Item(refilled_ms, load(buckets), policy_ms)
                 self._ids[key] = number
         return kept
 
     def write(self, items: Mapping[Key, Item]) -> int:
         """Write items that were read, or are new; returns how many are new."""
         known, new = [], []
+        top = -1
         for key, item in items.items():
-            state = (item.refilled_ms, item.stale_at_ms(), _dump(item), item.policy_ms)
+            state = (item.refilled_ms, item.stale_at_ms(), dump(item), item.policy_ms)
             number = self._ids.get(key)
             if number is None:
-                new.append((*key, *state))
-                # Its number is not known, so it is read again when it is needed next.
-                self._kept.pop(key, None)
+                if top < 0:
+                    (top,) = self._db.execute("SELECT coalesce(max(id), 0) FROM bucket").fetchone()
+                top += 1
+                self._ids[key] = top
+                new.append((top, *key, *state))
             else:
                 known.append((*state, number))
         self._db.executemany(_UPDATE, known)
@@ -103,6 +179,8 @@ class ItemRows:
         """Let go of all: what is in memory may not be what is in the file."""
         self._kept.clear()
         self._ids.clear()
+        # After that: whoever sees the new epoch sees none of the old items.
+        self.epoch += 1
 
     def clean(self, after: int, count: int, now_ms: int) -> int:
         """Delete what is stale among the next `count` items; returns where to go on."""
@@ -121,29 +199,17 @@ class ItemRows:
         self._ids.pop(key, None)
 
 
-def _dump(item: Item) -> str:
-    """JSON, put together from parts: most of it is the policy, which many items share."""
-    buckets = []
-    for limit, tokens, consumed, forgiven in item.buckets:
-        name, policy = _policy(limit)
-        more = f",{forgiven}" if forgiven else ""
-        buckets.append(f"{name}:[{tokens},{consumed},{policy}{more}]")
-    return "{" + ",".join(buckets) + "}"
+def read_item(db: sqlite3.Connection, key: Key) -> Item | None:
+    """Read one item past the memory, by any connection."""
+    row = db.execute(_READ_ONE, key).fetchone()
+    if row is None:
+        return None
+    refilled_ms, buckets, policy_ms = row
+    return Item(refilled_ms, load(json.loads(buckets)), policy_ms)
 
 
-@lru_cache(maxsize=10_000)
-def _policy(limit: Limit) -> tuple[str, str]:
-    return json.dumps(limit.name), ",".join(map(str, limit[1:5]))
-
-
-def _load(buckets: Mapping[str, list[int]]) -> tuple[Bucket, ...]:
-    return tuple(
-        [
-            Bucket(_limit(name, cp, bx, ra, rp), tokens, consumed, *forgiven)
-            for name, (tokens, consumed, cp, bx, ra, rp, *forgiven) in buckets.items()
-        ]
-    )
-
-
-# Many items have the same limits: making each limit once saves a third of the time of a read.
-_limit = lru_cache(maxsize=10_000)(Limit)
+@lru_cache
+def _update(size: int) -> str:
+    if size == 1:
+        return _UPDATE_ONE
+    return _UPDATE_MANY.format(rows=",".join(["(?, ?, ?, ?, ?)"] * size))

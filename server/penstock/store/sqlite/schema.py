@@ -106,14 +106,7 @@ def open_file(
     elif not path.exists():
         raise MissingStoreError(f"store {path}: there is no such file")
     try:
-        # Opened on one thread, then used by the writer's alone. In mode rw SQLite creates no file.
-        db = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw",
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=busy_ms / 1000,
-        )
+        db = connect(path, busy_ms)
     except sqlite3.Error as exc:
         raise ConfigError(f"store {path}: cannot be opened ({exc})") from exc
     try:
@@ -125,6 +118,18 @@ def open_file(
         db.close()
         raise
     return db
+
+
+def connect(path: Path, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
+    """Connect to a file that exists, on this thread; then another one may use the connection."""
+    # In mode rw SQLite creates no file.
+    return sqlite3.connect(
+        f"{path.as_uri()}?mode=rw",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=busy_ms / 1000,
+    )
 
 
 def _prepare(

@@ -14,7 +14,11 @@ from penstock.store.policy_port import PolicyStore
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Transaction
 from penstock.store.sqlite.policy import SqlitePolicy
+from penstock.store.sqlite.rows import read_item
 from penstock.store.sqlite.schema import Synchronous
+from penstock.store.sqlite.threads import ErrandThread
+from penstock.store.sqlite.transactions import Transactions
+from penstock.store.sqlite.watch import FileWatch
 from penstock.store.sqlite.writer import GroupWriter, Pace
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
@@ -36,10 +40,15 @@ class SqliteStore:
 
         Without `creates`, a file that is missing is a MissingStoreError.
         """
-        pace = pace or Pace()
-        file = StoreFile(path, synchronous, pace.busy_ms, creates=creates)
-        self._writer = GroupWriter(file, metrics, tracer, pace, timer_s)
-        self.policy: PolicyStore = SqlitePolicy(self._writer)
+        pace, metrics = pace or Pace(), metrics or Metrics()
+        self._file = StoreFile(path, synchronous, pace.busy_ms, creates=creates)
+        self._thread = ErrandThread("sqlite-writer")
+        self._writer = GroupWriter(self._file, self._thread, metrics, tracer, pace, timer_s)
+        self._transactions = Transactions(self._file, self._thread, metrics)
+        self._watch = FileWatch(self._file, self._thread, pace.look_s)
+        self._metrics = metrics
+        metrics.before_reading.append(self._measure_wal)
+        self.policy: PolicyStore = SqlitePolicy(self._transactions)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         return await self.begin(takes, now_ms)
@@ -52,7 +61,8 @@ class SqliteStore:
         return self._writer.submit(keys, _taking(takes), now_ms, owed=owed, limits=takes[0].limits)
 
     async def read(self, key: Key) -> Item | None:
-        return await self._writer.submit([key], lambda transaction, _: transaction.get(key), 0)
+        await self._writer.turn()
+        return await self._transactions.read(lambda db: read_item(db, key), operation="read")
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
         def work(transaction: Transaction, now_ms: int) -> bool:
@@ -64,10 +74,17 @@ class SqliteStore:
         return await self._writer.submit([key], work, now_ms)
 
     async def check_writable(self) -> None:
-        await self._writer.run(_write_nothing_new, writes=True, operation="probe")
+        await self._transactions.write(_write_nothing_new, operation="probe")
 
     async def close(self) -> None:
         await self._writer.close()
+        await self._watch.close()
+        self._transactions.close()
+        self._thread.close()
+        self._file.close()
+
+    def _measure_wal(self) -> None:
+        self._metrics.sqlite_wal_bytes.value = self._file.wal_bytes()
 
 
 def _taking(takes: Sequence[Take]) -> Callable[[Transaction, int], Sequence[Taken]]:

@@ -3,16 +3,19 @@
 The law of this file: an answer is released only after the commit that holds it. While one commit is
 under way callers queue up, and the next takes them all. There is no timer: a lone caller is
 committed at once.
+
+All of this file runs on the event loop. What waits for the disk runs on the writer's thread.
 """
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.core.limits import Limit
 from penstock.core.take import Key
@@ -20,11 +23,12 @@ from penstock.errors import StoreError
 from penstock.store.owed import LANDS_WITHIN_S, TRIES, count_dropped
 from penstock.store.spans import describe_items
 from penstock.store.sqlite.commits import Commits
-from penstock.store.sqlite.faults import FileGoneError, kind_of, may_pass
+from penstock.store.sqlite.faults import kind_of, may_pass, store_error
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Job, Transaction
 from penstock.store.sqlite.owed_jobs import OwedJobs
 from penstock.store.sqlite.schema import BUSY_MS
+from penstock.store.sqlite.threads import ErrandThread
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Span, Tracer, work_span
 
@@ -46,33 +50,49 @@ class Pace:
     look_s: float = LOOK_S
 
 
+class Group(NamedTuple):
+    """Those who share a commit."""
+
+    retried: list[Job]
+    fresh: list[Job]
+    start_s: float
+    open_span: AbstractContextManager[Span]
+    span: Span
+
+
 class GroupWriter:
     def __init__(
         self,
         file: StoreFile,
-        metrics: Metrics | None,
+        thread: ErrandThread,
+        metrics: Metrics,
         tracer: Tracer | None,
         pace: Pace,
         timer_s: Callable[[], float],
     ) -> None:
-        self._file = file
         self._commits = Commits(file)
-        self._metrics = metrics or Metrics()
-        self._landed = self._metrics.store_writes.of("commit", "landed")
-        self._failed = self._metrics.store_writes.of("commit", "failed")
-        self._commit_seconds = self._metrics.store_call_seconds.of("commit")
-        self._metrics.before_reading.append(self._measure_wal)
+        self._thread = thread
+        self._metrics = metrics
+        self._landed = metrics.store_writes.of("commit", "landed")
+        self._failed = metrics.store_writes.of("commit", "failed")
+        self._commit_seconds = metrics.store_call_seconds.of("commit")
         self._tracer = tracer
         self._pace = pace
         self._timer_s = timer_s
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
+        self._loop = asyncio.get_running_loop()
+        self._context = Context()
+        """A group belongs to none of its callers, so it has a context of its own."""
         self._waiting: list[Job] = []
-        self._owed = OwedJobs(self._metrics.not_landed, timer_s, pace.lands_within_s)
-        self._committing: asyncio.Task[None] | None = None
-        self._group: list[Job] = []
+        self._owed = OwedJobs(metrics.not_landed, timer_s, pace.lands_within_s)
+        self._jobs: list[Job] = []
         """Those who wait for the commit that is under way."""
+        self._turns: list[asyncio.Future[None]] = []
+        """Those who wait for the end of the next commit, whatever becomes of it."""
+        self._ending: list[asyncio.Future[None]] = []
+        """Those who wait for the end of the commit that is under way."""
+        self._is_committing = False
+        self._idle = asyncio.Event()
         self._retrying: asyncio.TimerHandle | None = None
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def submit(
         self,
@@ -88,68 +108,36 @@ class GroupWriter:
         `owed` is the part of it that is due even if the caller is gone. `limits` are those of the
         first item, for its trace.
         """
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[T] = self._loop.create_future()
         caller = None if self._tracer is None else self._tracer.caller()
         job = Job(keys, limits, work, now_ms, answer, caller)
         if owed is not None:
             job.owed, job.asked_ms, job.asked_s = owed, now_ms, self._timer_s()
         self._waiting.append(job)
-        if self._committing is None:
+        if not self._is_committing:
             self._start()
         return answer
 
-    async def run(
-        self,
-        work: Callable[[sqlite3.Connection], T],
-        *,
-        writes: bool,
-        operation: str = "policy",
-    ) -> T:
-        """Have `work` done in a transaction of its own, between two groups."""
-        loop = asyncio.get_running_loop()
-        start = time.perf_counter()
-        try:
-            return await loop.run_in_executor(self._thread, self._commits.run, work, writes)
-        # A RuntimeError comes from a thread that is closed.
-        except (sqlite3.Error, FileGoneError, RuntimeError) as exc:
-            self._metrics.store_errors.of(kind_of(exc)).add()
-            raise _store_error(exc, "written" if writes else "read") from exc
-        finally:
-            self._metrics.store_call_seconds.of(operation).observe(time.perf_counter() - start)
-
-    def forget_items(self) -> None:
-        """For work on the writer's thread that changes items past it."""
-        self._file.opened().rows.forget()
+    async def turn(self) -> None:
+        """Wait until all that was submitted before is committed, or has failed."""
+        if self._is_committing:
+            end: asyncio.Future[None] = self._loop.create_future()
+            self._turns.append(end)
+            await end
 
     async def close(self) -> None:
         """Finish what waits. What is owed is tried until it lands or its time is up."""
-        while self._committing is not None or self._owed:
+        while self._is_committing or self._owed:
             self._retry()
-            if self._committing is not None:
-                await asyncio.wait([self._committing])
+            await self._idle.wait()
             if self._owed:
                 await asyncio.sleep(self._pace.retry_s)
-        self._watching.cancel()
-        await asyncio.wait([self._watching])
-        self._thread.shutdown()
-        self._file.close()
 
     def _start(self) -> None:
-        self._committing = asyncio.get_running_loop().create_task(self._commit_groups())
-        self._committing.add_done_callback(self._go_on)
-
-    def _go_on(self, committing: "asyncio.Task[None]") -> None:
-        """Go on after a fault of our own: without a committer every caller would wait in vain."""
-        if committing.cancelled() or (fault := committing.exception()) is None:
-            return
-        LOG.error("committing to the SQLite file failed: a fault of this server", exc_info=fault)
-        error = StoreError(f"committing failed: {fault!r}", kind="internal")
-        for job in self._group:
-            if not job.answer.done():
-                job.answer.set_exception(error)
-        self._committing, self._group = None, []
-        if self._waiting:
-            self._start()
+        """Commit in the next turn of the event loop, with all who come in this turn."""
+        self._is_committing = True
+        self._idle.clear()
+        self._loop.call_soon(self._commit_next, context=self._context)
 
     def _retry(self) -> None:
         """Try again what is owed, with those who wait by now."""
@@ -158,73 +146,92 @@ class GroupWriter:
             self._retrying = None
         if self._owed:
             self._owed.is_due = True
-            if self._committing is None:
+            if not self._is_committing:
                 self._start()
 
-    async def _commit_groups(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting or (self._owed and self._owed.is_due):
-            retried = self._owed.next()
-            fresh = [job for job in self._waiting if job.is_wanted]
-            self._waiting = []
-            self._group = group = retried + fresh
-            if not group:
-                continue
-            start = time.perf_counter()
-            with work_span(self._tracer, "commit", [job.caller for job in group]) as span:
-                _describe(span, group)
-                try:
-                    results = await loop.run_in_executor(self._thread, self._commits.commit, group)
-                except Exception as exc:  # noqa: BLE001 - no caller may wait for ever
-                    self._fail(retried, fresh, span, exc)
-                else:
-                    self._landed.value += 1
-                    span.note("penstock.outcome", "landed")
-                    for job, result in zip(group, results, strict=True):
-                        if job.owed is not None:
-                            count_dropped(self._metrics, result)
-                        if not job.answer.done():
-                            job.answer.set_result(result)
-            self._commit_seconds.observe(time.perf_counter() - start)
-            self._metrics.store_batch_size.observe(len(group))
-            # Lets those just answered come back with their next request, to be in the next group.
-            await asyncio.sleep(0)
-        self._committing = None
+    def _commit_next(self) -> None:
+        """Hand all who wait to the thread, as one group."""
+        retried = self._owed.next()
+        fresh = [job for job in self._waiting if job.is_wanted]
+        self._waiting = []
+        self._jobs = jobs = retried + fresh
+        self._ending, self._turns = self._turns, []
+        if not jobs:
+            self._end_turns()
+            self._is_committing = False
+            self._idle.set()
+            return
+        try:
+            start_s = time.perf_counter()
+            open_span = work_span(self._tracer, "commit", [job.caller for job in jobs])
+            group = Group(retried, fresh, start_s, open_span, open_span.__enter__())
+            _describe(group.span, jobs)
+            commit = partial(self._commits.commit, jobs, self._commits.decide(jobs))
+            self._thread.do(commit, partial(self._committed, group), self._context)
+        except Exception as exc:  # noqa: BLE001 - no caller may wait for ever
+            self._break(exc)
 
-    def _fail(
-        self, retried: Sequence[Job], fresh: Sequence[Job], span: Span, cause: Exception
+    def _committed(
+        self, group: Group, results: Sequence[Any] | None, fault: BaseException | None
     ) -> None:
+        """Answer a group, then commit those who came meanwhile."""
+        try:
+            if results is None:
+                self._fail(group, fault or StoreError("no answer"))
+            else:
+                self._landed.value += 1
+                group.span.note("penstock.outcome", "landed")
+                for job, result in zip(self._jobs, results, strict=True):
+                    if job.owed is not None:
+                        count_dropped(self._metrics, result)
+                    if not job.answer.done():
+                        job.answer.set_result(result)
+            group.open_span.__exit__(None, None, None)
+            self._commit_seconds.observe(time.perf_counter() - group.start_s)
+            self._metrics.store_batch_size.observe(len(self._jobs))
+        except Exception as exc:  # noqa: BLE001 - no caller may wait for ever
+            self._break(exc)
+        else:
+            self._go_on()
+
+    def _break(self, fault: Exception) -> None:
+        """Go on after a fault of our own: nobody may wait in vain."""
+        LOG.error("committing to the SQLite file failed: a fault of this server", exc_info=fault)
+        error = StoreError(f"committing failed: {fault!r}", kind="internal")
+        for job in self._jobs:
+            if not job.answer.done():
+                job.answer.set_exception(error)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._end_turns()
+        # In the next turn: those just answered may come back with their next request.
+        self._start()
+
+    def _end_turns(self) -> None:
+        for end in self._ending:
+            if not end.done():
+                end.set_result(None)
+        self._ending = []
+
+    def _fail(self, group: Group, cause: BaseException) -> None:
         """Tell the callers of a group that it failed, and keep what is owed for another try."""
-        error = _store_error(cause, "written")
+        error = store_error(cause, "written")
         self._failed.value += 1
         self._metrics.store_errors.of(kind_of(cause)).add()
-        span.note("penstock.outcome", "failed")
-        span.fail(str(error))
-        owed = [job for job in fresh if job.owed is not None]
-        for job in fresh:
+        group.span.note("penstock.outcome", "failed")
+        group.span.fail(str(error))
+        owed = [job for job in group.fresh if job.owed is not None]
+        for job in group.fresh:
             if job.owed is None and not job.answer.done():
                 job.answer.set_exception(error)
         if not may_pass(cause):
-            self._owed.lose([*retried, *owed], error)
+            self._owed.lose([*group.retried, *owed], error)
             return
-        self._owed.keep(retried, owed, error)
+        self._owed.keep(group.retried, owed, error)
         self._owed.is_due = False
         if self._owed and self._retrying is None:
-            loop = asyncio.get_running_loop()
-            self._retrying = loop.call_later(self._pace.retry_s, self._retry)
-
-    async def _watch(self) -> None:
-        """Look at the path from time to time, also while nobody asks for anything."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self._pace.look_s)
-            try:
-                await loop.run_in_executor(self._thread, self._file.look)
-            except Exception:
-                LOG.exception("looking at the SQLite file failed, trying again")
-
-    def _measure_wal(self) -> None:
-        self._metrics.sqlite_wal_bytes.value = self._file.wal_bytes()
+            self._retrying = self._loop.call_later(self._pace.retry_s, self._retry)
 
 
 def _describe(span: Span, group: Sequence[Job]) -> None:
@@ -235,15 +242,3 @@ def _describe(span: Span, group: Sequence[Job]) -> None:
         describe_items(span, list(keys), first.limits)
         span.note("db.system.name", "sqlite")
         span.note("penstock.callers", len(group))
-
-
-def _store_error(cause: Exception, done: str) -> StoreError:
-    if isinstance(cause, FileGoneError):
-        text = str(cause)
-    elif isinstance(cause, sqlite3.Error | RuntimeError):
-        text = f"the SQLite file could not be {done}: {cause}"
-    else:
-        text = f"the group of callers failed: {cause!r}"
-    error = StoreError(text, kind=kind_of(cause))
-    error.__cause__ = cause
-    return error
