@@ -62,25 +62,44 @@ class _Branch:
 
     __slots__ = ("bare", "exact", "wildcards")
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        nodes = tuple(nodes)
-        wild = [(node.value, node) for node in nodes if "*" in node.value]
-        self.exact = {node.value: node for node in nodes if node.value and "*" not in node.value}
-        self.wildcards = Wildcards(wild) if wild else None
-        self.bare = next((node for node in nodes if not node.value), None)
+    def __init__(self) -> None:
+        self.exact: dict[str, Node] = {}
+        self.wildcards: Wildcards[Node] | None = None
+        self.bare: Node | None = None
+
+    def add(self, node: Node) -> None:
+        if not node.value:
+            self.bare = self.bare or node
+        elif "*" in node.value:
+            self.wildcards = self.wildcards or Wildcards()
+            self.wildcards.add(node.value, node)
+        else:
+            self.exact[node.value] = node
 
 
 class Children:
     """One level of the tree."""
 
-    __slots__ = ("_branches", "nodes")
+    __slots__ = ("_branches", "_nodes")
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.nodes = tuple(nodes)
-        by_key: dict[str, list[Node]] = {}
-        for node in self.nodes:
-            by_key.setdefault(node.key, []).append(node)
-        self._branches = {key: _Branch(nodes) for key, nodes in by_key.items()}
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._nodes: list[Node] = []
+        self._branches: dict[str, _Branch] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: Node) -> None:
+        """Add a node behind those that are there, while the tree is being built."""
+        self._nodes.append(node)
+        branch = self._branches.get(node.key)
+        if branch is None:
+            branch = self._branches[node.key] = _Branch()
+        branch.add(node)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, in file order."""
+        return tuple(self._nodes)
 
     def find(self, key: str, value: str) -> Node | None:
         branch = self._branches.get(key)
