@@ -19,22 +19,24 @@ from penstock.build import (
     metrics_in_milliseconds,
     why_no_decisions,
 )
-from penstock.config.print_rules import rule_lines
+from penstock.config.print_rules import rule_pieces
 from penstock.config.problems import RulesError
 from penstock.config.rules import LoadedRules, RulesSource
 from penstock.config.settings import Settings
 from penstock.config.watch import RulesWatcher
-from penstock.core.rules import Rules
+from penstock.core.rules import Rules, all_nodes
 from penstock.errors import StoreError
+from penstock.garbage import collect_while_quiet, frozen, without_collections
 from penstock.memory import Memory, find_trim
 from penstock.service.health import Health
 from penstock.service.limiter import Limiter
 from penstock.service.peeking import ReadOnlyBuckets
 from penstock.service.policies import Policies
+from penstock.slices import Slices, free, join, run, run_at_once
 from penstock.store.open import open_store
 from penstock.store.port import Store
 from penstock.supervise import Parts, Work
-from penstock.telemetry.exposition import prometheus_text, stats_text
+from penstock.telemetry.exposition import prometheus_pieces, stats_pieces
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.process import measure_lag, watch_process
 from penstock.telemetry.repeats import Repeats
@@ -55,6 +57,9 @@ GRACE_S: Final = 2.0
 LEAST_PAUSE_S: Final = 1.0
 """Between two looks at what is stored for all, however short the time for changes is."""
 
+NODES_A_SLICE: Final = 1_000
+"""To visit a node of old rules takes less than 1 µs."""
+
 
 def clock_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -70,7 +75,8 @@ async def serve(settings: Settings, repeats: Repeats | None = None) -> None:
     metrics = Metrics()
     watcher = RulesWatcher(source, metrics.config_load_error.add)
     # Before the store, so that a typo in the rules or settings leaves no new file behind.
-    loaded = _load_rules(watcher, settings, metrics)
+    with without_collections():
+        loaded = _load_rules(watcher, settings, metrics)
     listener = grpc_listener(settings)
     tracer = make_tracer(settings)
     remembers = settings.local_cache_size_in_bytes != 0
@@ -80,7 +86,9 @@ async def serve(settings: Settings, repeats: Repeats | None = None) -> None:
             server = _Server(settings, listener, watcher, store, metrics, tracer)
             if loaded is not None:
                 server.use(loaded)
-            await server.run(repeats or Repeats())
+            del loaded  # so that these rules are freed when others take their place
+            with frozen():
+                await server.run(repeats or Repeats())
         finally:
             await store.close()
     finally:
@@ -146,14 +154,19 @@ class _Server:
         watch_process(metrics)
 
     def use(self, loaded: LoadedRules) -> None:
+        """Serve by these rules, before any call has come."""
+        run_at_once(self._use(loaded))
+
+    def _use(self, loaded: LoadedRules) -> Slices[None]:
         if loaded.warnings:
             # At once: one by one they would be folded, as if they were the same again and again.
             LOG.warning("rules to look at:\n%s", "\n".join(map(str, loaded.warnings)))
-        self._rules = loaded.rules
-        self._limiter.use(loaded.rules)
-        self._peeking.use(loaded.rules)
+        yield from self._limiter.use_in_slices(loaded.rules)
+        yield from self._peeking.use_in_slices(loaded.rules)
+        old, self._rules = [self._rules], loaded.rules
         self._metrics.config_load_success.add()
         LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)))
+        yield from _free_rules(old.pop())
 
     async def run(self, repeats: Repeats) -> None:
         loop = asyncio.get_running_loop()
@@ -192,6 +205,7 @@ class _Server:
             Work("the count of repeated messages", lambda: _tell_repeats(repeats)),
             Work("the watch over the rules", self._follow_rules),
             Work("the look at stored limits", self._follow_system),
+            Work("the collection of garbage", lambda: collect_while_quiet(metrics.count_calls)),
         ]
         if sender is not None:
             every_s = self._settings.stats_flush_interval / 1000
@@ -238,7 +252,7 @@ class _Server:
 
     async def _follow_rules(self) -> None:
         async for loaded in self._watcher.changes():
-            self.use(loaded)
+            await run(self._use(loaded))
             self._announce()
 
     async def _follow_system(self) -> None:
@@ -267,9 +281,9 @@ class _Server:
         return Pages(
             is_healthy=self._health.is_healthy,
             why_not_ready=self._health.why_not_ready,
-            metrics=lambda: prometheus_text(self._metrics.families(), in_milliseconds),
-            stats=lambda: stats_text(self._metrics.families()),
-            rules=lambda: "".join(f"{line}\n" for line in rule_lines(self._rules)),
+            metrics=lambda: join(prometheus_pieces(self._metrics.families(), in_milliseconds)),
+            stats=lambda: join(stats_pieces(self._metrics.families())),
+            rules=lambda: join(rule_pieces(self._rules)),
         )
 
     async def _look_at_store(self) -> None:
@@ -284,3 +298,16 @@ async def _tell_repeats(repeats: Repeats) -> None:
     while True:
         await asyncio.sleep(1)
         repeats.tell_due()
+
+
+def _free_rules(rules: Rules) -> Slices[None]:
+    """Free rules that are no longer used. Each node is held here until its turn comes: without
+    that, a node would free all nodes below it at once."""
+    held = []
+    for number, node in enumerate(all_nodes(rules), start=1):
+        held.append(node)
+        if number % NODES_A_SLICE == 0:
+            yield
+    del rules
+    held.reverse()  # a node goes before the nodes below it
+    yield from free(held)

@@ -40,17 +40,18 @@ def run_at_once(work: Slices[T]) -> T:
             return result
 
 
-async def join(pieces: Iterable[str]) -> str:
+async def join(pieces: Iterable[str]) -> bytes:
     """Make a text of pieces, with a turn of the event loop after each piece."""
     made = []
     for piece in pieces:
-        made.append(piece)
+        # Half of a surrogate pair, which YAML can name, has no UTF-8.
+        made.append(piece.encode(errors="backslashreplace"))
         await asyncio.sleep(0)
-    return "".join(made)
+    return b"".join(made)
 
 
-def free(held: list[object]) -> None:
-    """Free objects in slices, the last of the list first. The caller keeps no other reference."""
-    del held[-FREED:]
-    if held:
-        asyncio.get_running_loop().call_soon(free, held)
+def free(held: list[T]) -> Slices[None]:
+    """Free objects, the last of the list first. The caller keeps no other reference to them."""
+    while held:
+        del held[-FREED:]
+        yield

@@ -20,13 +20,15 @@ PURE = frozenset(
 ALLOWED = {
     "penstock.core": {"penstock.core"},
     "penstock.errors": set(),
+    "penstock.slices": set(),
     # At the bottom, as errors are: every room but the core counts and traces what it does.
     "penstock.telemetry": {
         "penstock", "penstock.telemetry", "penstock.errors", "penstock.core.foreign_text",
+        "penstock.slices",
     },
     "penstock.service": {
         "penstock.service", "penstock.core", "penstock.errors", "penstock.store.port",
-        "penstock.store.policy_port", "penstock.telemetry",
+        "penstock.store.policy_port", "penstock.telemetry", "penstock.slices",
     },
     "penstock.store": {
         "penstock.store", "penstock.core", "penstock.errors", "penstock.telemetry",
@@ -35,17 +37,21 @@ ALLOWED = {
         "penstock.transport", "penstock.service", "penstock.core", "penstock.errors",
         "penstock.telemetry", "penstock._proto",
     },
-    "penstock.config": {"penstock.config", "penstock.core", "penstock.errors"},
+    "penstock.config": {
+        "penstock.config", "penstock.core", "penstock.errors", "penstock.slices",
+    },
     "penstock.build": {
         "penstock.transport", "penstock.service", "penstock.config", "penstock.core",
         "penstock.errors", "penstock.telemetry",
     },
     "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
     "penstock.memory": set(),
+    "penstock.garbage": set(),
     "penstock.server": {
         "penstock", "penstock.build", "penstock.server", "penstock.transport", "penstock.service",
         "penstock.store", "penstock.config", "penstock.core", "penstock.errors",
-        "penstock.telemetry", "penstock.supervise", "penstock.memory",
+        "penstock.telemetry", "penstock.supervise", "penstock.memory", "penstock.garbage",
+        "penstock.slices",
     },
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",

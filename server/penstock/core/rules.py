@@ -138,15 +138,19 @@ class Domain:
         """For each rule in file order: the nodes from the root to the rule's node."""
         yield from _rule_nodes(self.children, ())
 
-    def shown_keys(self, entries: Entries) -> tuple[str, ...]:
-        """The keys that lead to a rule, with the entries' values where the rule shows them."""
+    def rule_keys(self, entries: Entries) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The keys that lead to the rule of a descriptor, as the file has them; and the same keys
+        with the entries' values, where the rule shows them."""
         nodes, children = list[Node](), self.children
         for key, value in entries:
             node = cast("Node", children.find(key, value))
             nodes.append(node)
             children = cast("Children", node.children)
+        plain = tuple([node.composite_key for node in nodes])
         detailed = nodes[-1].detailed_metric
-        return tuple(
+        if not detailed and not any(node.value_to_metric for node in nodes):
+            return plain, plain
+        return plain, tuple(
             f"{key}_{value}"
             if value and (detailed or node.value_to_metric) and not node.share_threshold
             else node.composite_key
@@ -164,3 +168,16 @@ def _rule_nodes(children: Children, above: tuple[Node, ...]) -> Iterator[tuple[N
 
 Rules = Mapping[str, Domain]
 """All domains by name."""
+
+
+def all_nodes(rules: Rules) -> Iterator[Node]:
+    """Every node. A node comes before the nodes below it."""
+    for domain in rules.values():
+        yield from _all_nodes(domain.children)
+
+
+def _all_nodes(children: Children) -> Iterator[Node]:
+    for node in children.nodes:
+        yield node
+        if node.children is not None:
+            yield from _all_nodes(node.children)

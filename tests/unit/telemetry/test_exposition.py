@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.telemetry.exposition import prometheus_text, stats_text
+from penstock.telemetry.exposition import prometheus_pieces, stats_pieces
 from penstock.telemetry.hits import RuleHits
 from penstock.telemetry.instruments import Distribution, Family, Value
 from penstock.telemetry.metrics import SECONDS, SIZES, Metrics
@@ -84,7 +84,7 @@ def test_every_metric_has_its_type_and_text() -> None:
     """A reader learns them, though the reference server's counters don't end in `_total`."""
     metrics = Metrics()
     expected = {family.name: family for family in metrics.families()}
-    text = prometheus_text(metrics.families())
+    text = "".join(prometheus_pieces(metrics.families()))
     assert text.endswith("\n")
     types = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
     assert types == {name: family.kind for name, family in expected.items()}
@@ -103,7 +103,7 @@ def test_times_may_be_shown_in_milliseconds() -> None:
     for family in (metrics.response_seconds, metrics.store_call_seconds):
         family.of("x").observe(0.0021)
         family.of("x").observe(0.25)
-    text = prometheus_text(metrics.families(), {name})
+    text = "".join(prometheus_pieces(metrics.families(), {name}))
     found = read(metrics)
     shown = [line for line in text.splitlines() if line.startswith(f"{name}_")]
     bounds = [0.5, 1, 2.5, 5, 10, 20, 50, 100, 250, 500, 1000, 2500]
@@ -128,7 +128,7 @@ def test_the_debug_page_has_a_line_for_each_value() -> None:
     metrics.rule_hits.of(("d", "k_v"), ("d", "k_v")).total_hits += 7
     metrics.response_seconds.of("json").observe(0.25)
     metrics.response_seconds.of("json").observe(0.5)
-    lines = stats_text(metrics.families()).splitlines()
+    lines = "".join(stats_pieces(metrics.families())).splitlines()
     assert lines == sorted(lines)
     assert {
         "ratelimit.service.rate_limit.d.k_v.total_hits: 7",

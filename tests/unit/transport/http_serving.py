@@ -12,6 +12,7 @@ from penstock.core.limits import Limit
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
+from penstock.slices import join
 from penstock.transport.http import HttpPort, HttpServer, Pages
 from penstock.transport.rls import RateLimitService
 
@@ -38,6 +39,9 @@ class Shown:
             raise self.error
         return text
 
+    async def page(self, text: str) -> bytes:
+        return await join([self.text(text)])
+
     async def why_not_ready(self) -> str:
         if self.gate is not None:
             self.asked.set()
@@ -48,9 +52,9 @@ class Shown:
         return Pages(
             is_healthy=lambda: bool(self.text("asked")) and self.healthy,
             why_not_ready=self.why_not_ready,
-            metrics=lambda: self.text(self.metrics),
-            stats=lambda: self.text("calls: 3\n"),
-            rules=lambda: self.text("d.five: unit=MINUTE requests_per_unit=5\n"),
+            metrics=lambda: self.page(self.metrics),
+            stats=lambda: self.page("calls: 3\n"),
+            rules=lambda: self.page("d.five: unit=MINUTE requests_per_unit=5\n"),
         )
 
 
