@@ -11,6 +11,7 @@ import time
 from penstock import server
 from penstock.config.settings import Settings
 
+LOCAL = "127.0.0.1"
 EVERY_S = 0.001
 WORTH_S = 0.002
 
@@ -26,9 +27,16 @@ async def probe() -> None:
 
 
 async def serve(rules: str, store: str) -> None:
-    local = {"grpc_host": "127.0.0.1", "host": "127.0.0.1", "debug_host": "127.0.0.1"}
     settings = Settings(
-        config=rules, store=store, grpc_port=0, port=0, debug_port=0, drain_timeout=0, **local
+        config=rules,
+        store=store,
+        grpc_host=LOCAL,
+        grpc_port=0,
+        host=LOCAL,
+        port=0,
+        debug_host=LOCAL,
+        debug_port=0,
+        drain_timeout=0,
     )
     probing = asyncio.create_task(probe())
     try:

@@ -53,7 +53,7 @@ async def read_apart(source: RulesSource) -> LoadedRules:
         raise ReadingError(f"it took more than {READ_S:.0f} s") from exc
     except OSError as exc:
         raise ReadingError(f"a process can't be started: {exc.strerror}") from exc
-    return await run(_unpack(output))
+    return await run(unpack(output))
 
 
 async def _run(command: list[str]) -> bytes:
@@ -78,7 +78,8 @@ async def _run(command: list[str]) -> bytes:
     return output
 
 
-def _unpack(output: bytes) -> Slices[LoadedRules]:
+def unpack(output: bytes) -> Slices[LoadedRules]:
+    """Make rules of what `read` has written."""
     unpacking = Unpacking()
     for kind, content in _messages(output):
         if kind == "errors":
@@ -104,7 +105,7 @@ def _write(file: BinaryIO, kind: str, content: list[Any]) -> None:
     file.write(len(message).to_bytes(LENGTH_BYTES) + message)
 
 
-def _read(source: RulesSource, file: BinaryIO) -> None:
+def read(source: RulesSource, file: BinaryIO) -> None:
     """Read the rules, and write rows and warnings, or errors."""
     try:
         loaded = source.load()
@@ -123,7 +124,7 @@ def main() -> None:
     gc.disable()
     ignore_dot_files, merge_domains, path = sys.argv[1:]
     source = RulesSource(Path(path), ignore_dot_files == "1", merge_domains == "1")
-    _read(source, sys.stdout.buffer)
+    read(source, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ class Metrics:
         # The process.
         self.event_loop_lag = self._distribution(
             "penstock_event_loop_lag_seconds",
-            "How late the event loop runs a task that is due every 20 ms. It shows pauses of answers.",
+            "How late the event loop runs a task that is due every 20 ms: the pauses of answers.",
             SECONDS,
         )
         self.build_info = self._gauges(

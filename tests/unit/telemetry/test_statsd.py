@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.slices import run_at_once
 from penstock.telemetry import statsd
-from penstock.telemetry.instruments import MAX_SERIES, Family, Value
-from penstock.telemetry.metrics import SECONDS, Metrics
-from penstock.telemetry.statsd import Changes, Sender
+from penstock.telemetry.instruments import MAX_SERIES, Family, Series, Value
+from penstock.telemetry.metrics import SECONDS, AnyFamily, Metrics
+from penstock.telemetry.statsd import SERIES_A_SLICE, Changes, Sender
 
 from tests.support.processes import PATIENCE_S
 
@@ -288,3 +288,30 @@ def test_numbers_have_no_exponent(value: float, line: str) -> None:
     gauge = Family("x", "x", "gauge", (), Value)
     gauge.of().value = value
     assert run_at_once(Changes().lines([gauge])) == [line]
+
+
+def test_a_flush_is_made_in_slices() -> None:
+    """However many series there are: answers go out between two slices."""
+    metrics, changes = Metrics(), Changes()
+    for number in range(1_000):
+        metrics.rule_hits.of(("d", f"user_{number}"), ("d", f"user_{number}")).total_hits += 1
+    read = 0
+
+    def counted(family: AnyFamily) -> AnyFamily:
+        inner = family.statsd_series
+
+        def statsd_series() -> Iterator[tuple[str, Series]]:
+            nonlocal read
+            for one in inner():
+                read += 1
+                yield one
+
+        setattr(family, "statsd_series", statsd_series)  # noqa: B010 - a method of one object
+        return family
+
+    before, slices = 0, 0
+    for _ in changes.lines(map(counted, metrics.families())):
+        assert read - before <= SERIES_A_SLICE
+        before, slices = read, slices + 1
+    assert read > 5_000
+    assert slices >= 2 * 5_000 / SERIES_A_SLICE
