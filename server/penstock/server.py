@@ -166,7 +166,7 @@ class _Server:
         old, self._rules = [self._rules], loaded.rules
         self._metrics.config_load_success.add()
         LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)))
-        yield from _free_rules(old.pop())
+        yield from free_rules(old.pop())
 
     async def run(self, repeats: Repeats) -> None:
         loop = asyncio.get_running_loop()
@@ -300,7 +300,7 @@ async def _tell_repeats(repeats: Repeats) -> None:
         repeats.tell_due()
 
 
-def _free_rules(rules: Rules) -> Slices[None]:
+def free_rules(rules: Rules) -> Slices[None]:
     """Free rules that are no longer used. Each node is held here until its turn comes: without
     that, a node would free all nodes below it at once."""
     held = []
