@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.answering import clock_ms
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take, Taken
-from penstock.server import clock_ms
 from penstock.store.open import open_store
 from penstock.store.port import Begun, Store
 

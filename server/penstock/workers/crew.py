@@ -120,14 +120,14 @@ class Crew:
             return "no worker serves"
         return "; ".join(_once(await self._ask_all("ready", READY_S)))
 
-    async def read_rules(self) -> str:
+    async def read_rules(self) -> bytes:
         """The rules of the first worker that answers. All workers follow the same files."""
         for slot in self._slots:
             try:
-                return str(await slot.ask("rules", timeout_s=AWAITED_S))
+                return str(await slot.ask("rules", timeout_s=AWAITED_S)).encode()
             except ChannelError:
                 continue
-        return ""
+        return b""
 
     async def read_metrics(self) -> list[AnyFamily]:
         await asyncio.gather(*[slot.read_metrics() for slot in self._slots])

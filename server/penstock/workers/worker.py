@@ -145,13 +145,16 @@ class Worker:
             "decide": self._decide,
             "metrics": lambda _: take_snapshot(serving().metrics),
             "ready": lambda _: serving().why_not_ready(),
-            "rules": lambda _: serving().read_rules(),
+            "rules": self._read_rules,
             "ended parts": lambda names: serving().note_ended_elsewhere(names),
             "connections": lambda _: self._count_connections(serving()),
             "drain": lambda _: serving().begin_drain(),
             "awaited": lambda _: serving().awaited(),
             "stop": self._handle_stop,
         }
+
+    async def _read_rules(self, _: object) -> str:
+        return (await cast("Answering", self._answering).read_rules()).decode()
 
     async def _handle_begin(self, body: Any) -> dict[str, str]:
         self._begin.set_result(Begin.read(body))

@@ -14,8 +14,8 @@ Nothing else keeps the writer's thread from its commits. Stored limits and singl
 the log into the file (`checkpoint.py`).
 
 Once a second the store looks at the file (`watch.py`): whether it is still the one at its path
-(`file.py`), and whether its log got long. Opening the file (`schema.py`) checks it, and keeps others
-from reading it (`privacy.py`). `backup.py` copies it while it is used.
+(`file.py`), and whether its log got long. Opening the file (`schema.py`) checks it, and keeps
+others from reading it (`privacy.py`). `backup.py` copies it while it is used.
 """
 
 from penstock.store.sqlite.store import SqliteStore
