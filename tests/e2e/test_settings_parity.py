@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -241,7 +240,7 @@ def test_connections_may_have_no_end(tmp_path: Path, rules: Path) -> None:
         assert client.is_alive()
         channel.subscribe(states.append)
         wait_for(lambda: states, "the state of the connection")
-        end_s = time.monotonic() + 0.5
-        while time.monotonic() < end_s:
+        # Where the age ended at once, the first answers would be the last over this connection.
+        for _ in range(100):
             assert client.is_alive()
     assert set(states) == {grpc.ChannelConnectivity.READY}
