@@ -22,7 +22,7 @@ from tests.unit.cli.command import Ran, run
 RULES = """\
 domain: product
 descriptors:
-  - {key: PATH, value: /productpage, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: PATH, value: /productpage, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: PATH, rate_limit: {unit: minute, requests_per_unit: 100}}
 """
 
@@ -125,9 +125,9 @@ def test_istios_sample_runs_as_it_is(tmp_path: Path, xds: XdsClient) -> None:
         shown = get(f"127.0.0.1:{debug}", "/rlconfig").text
         log = server.log()
     assert [page.status for page in asked] == [200, 429]
-    assert "product.PATH_/productpage: unit=MINUTE requests_per_unit=1, " in shown
+    assert "product.PATH_/productpage: unit=YEAR requests_per_unit=1, " in shown
     assert ignored(log) == ["REDIS_SOCKET_TYPE, REDIS_URL, RUNTIME_WATCH_ROOT"]
-    assert "[PATH='/productpage'] over limit 1 per minute, 0 left" in log
+    assert "[PATH='/productpage'] over limit 1 per year, 0 left" in log
     assert "redis:6379" not in log
 
 
