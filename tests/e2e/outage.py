@@ -3,8 +3,9 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -15,10 +16,16 @@ from penstock.store.dynamodb.circuit import LONGEST_PAUSE_S
 from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
 
 from tests.support.aws_proxy import AwsProxy, Fault
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import PATIENCE_S, wait_for
 
 RECOVERS_S = LONGEST_PAUSE_S + PATIENCE_S
 """The longest that the server does not look, and the rest is for a busy machine."""
+
+
+USERS = [f"user-{number}" for number in range(5)]
+"""More than one, so that a test learns enough although the store is late for some."""
+
+_NUMBERS = count()
 
 
 class Outcome(NamedTuple):
@@ -56,6 +63,18 @@ class Client:
         is_decided = "current_limit" in status
         remaining = status.get("limit_remaining", 0) if is_decided else None
         return Outcome(answer["overall_code"], remaining)
+
+    def decided(self, users: Iterable[str]) -> dict[str, Outcome]:
+        """Ask for each user once, and give the answers that the store decided.
+
+        On a busy machine the store may be late for some. Nobody knows what these users took.
+        """
+        asked = {user: self.ask(user) for user in users}
+        return {user: found for user, found in asked.items() if found.remaining is not None}
+
+    def recovered(self) -> dict[str, Outcome]:
+        """Ask for users who were never asked for, until the store decides."""
+        return wait_for(lambda: self.decided([f"new-{next(_NUMBERS)}"]), "a decision", RECOVERS_S)
 
     def is_alive(self) -> bool:
         status = self._health(HealthCheckRequest(), timeout=PATIENCE_S).status

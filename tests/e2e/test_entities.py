@@ -156,8 +156,8 @@ def test_the_worked_example(tmp_path: Path, store_url: str, run: Run) -> None:
 
 def test_children_share_what_their_parent_has(tmp_path: Path, store_url: str, run: Run) -> None:
     """Of 5, the first takes the 3 it may and the second the 2 left, through two servers."""
-    run("limits", "set", "--resource", "gpt-4", "rpm=3/hour")
-    run("limits", "set", "--entity", "project", "rpm=5/hour")
+    run("limits", "set", "--resource", "gpt-4", "rpm=3/year")
+    run("limits", "set", "--entity", "project", "rpm=5/year")
     run("entity", "create", "project")
     for user in ("alice", "bob"):
         run("entity", "create", user, "--parent", "project", "--cascade")
@@ -185,13 +185,13 @@ def _is_limited(site: Site) -> bool:
 
 def test_changes_are_in_force_while_servers_run(tmp_path: Path, store_url: str, run: Run) -> None:
     """A limit that is cut, a reset, a parent that is left, limits that go: each server obeys."""
-    run("limits", "set", "rpm=100/hour")
+    run("limits", "set", "rpm=100/year")
     run("entity", "create", "project")
     run("entity", "create", "alice", "--parent", "project", "--cascade")
     with serve(tmp_path, store_url, sites=2) as sites:
         assert [site.call("alice").status for site in sites] == [200, 200]
 
-        run("limits", "set", "--entity", "project", "--resource", "gpt-4", "rpm=2/hour")
+        run("limits", "set", "--entity", "project", "--resource", "gpt-4", "rpm=2/year")
         for site in sites:
             site.wait_for_status("alice", 429)
             assert limit_of(site.call("alice")) == "project/gpt-4/rpm"
@@ -217,7 +217,7 @@ def test_a_request_takes_once_from_one_limit_and_its_tokens_from_another(
     tmp_path: Path, store_url: str, run: Run
 ) -> None:
     """`consume: {rpm: 1, tpm: hits}`, with the hits that Envoy sends for the request."""
-    run("limits", "set", "--resource", "gpt-4", "rpm=4/hour", "tpm=1000/hour")
+    run("limits", "set", "--resource", "gpt-4", "rpm=4/year", "tpm=1000/year")
     with serve(tmp_path, store_url) as [site]:
         sizes = ("600", "600", "300", "100", "1")
         answers = [site.call("alice", x_tokens=size) for size in sizes]

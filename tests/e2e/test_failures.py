@@ -13,7 +13,8 @@ import pytest
 from tests.e2e.outage import connect
 from tests.e2e.rls_client import XdsClient
 from tests.support.envoy import Envoy, EnvoyConfig, run_envoy
-from tests.support.processes import penstock, wait_for
+from tests.support.ports import free_port
+from tests.support.processes import PATIENCE_S, penstock, wait_for
 from tests.support.web import decide, get
 
 RULES = """\
@@ -40,7 +41,7 @@ def test_without_a_server_envoy_decides(
     tmp_path: Path, rules: Path, deny: bool, status: int
 ) -> None:
     """A killed server lets all pass, or none with `failure_mode_deny`: never a wrong 429."""
-    with penstock(tmp_path, rules=rules) as server:
+    with penstock(tmp_path, "--grpc-port", str(free_port()), rules=rules) as server:
         config = EnvoyConfig(server.port)
         config.rate_limit_filter["failure_mode_deny"] = deny
         with run_envoy(tmp_path, config) as envoy:
@@ -56,7 +57,7 @@ def test_what_was_answered_is_still_counted_after_a_kill(
     tmp_path: Path, rules: Path, xds: XdsClient
 ) -> None:
     """A new server on the killed one's SQLite file goes on where that was."""
-    with penstock(tmp_path, rules=rules) as first:
+    with penstock(tmp_path, "--grpc-port", str(free_port()), rules=rules) as first:
         config = EnvoyConfig(first.port)
         config.rate_limit_filter["failure_mode_deny"] = True
         with run_envoy(tmp_path, config) as envoy:
@@ -96,7 +97,7 @@ def test_drain_under_load_fails_no_request(tmp_path: Path, rules: Path, xds: Xds
                 told = [get(leaving.http, path).status for path in paths]
                 decided = decide(leaving.http, "example", ("user", "busy")).status
                 assert not watching.is_alive()
-                exit_code = leaving.process.wait(30)
+                exit_code = leaving.process.wait(PATIENCE_S)
                 served = statuses.total()
                 wait_for(lambda: statuses.total() >= served + 200, "load without it")
             left = xds.remaining(staying.address, "example", user="busy")

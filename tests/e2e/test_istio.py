@@ -108,7 +108,6 @@ class TestBookinfo:
         wait_for(
             lambda: gateway.get("/productpage").headers["x-ratelimit-limit"] == "3, 3;w=60",
             "the new limit",
-            timeout_s=2.0,
         )
 
     def test_log_names_the_variables_that_mean_nothing_here(self, server: Penstock) -> None:

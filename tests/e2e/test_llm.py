@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.rls_client import XdsClient
 from tests.support.envoy import CONFIG_FILE, ENVOY, EnvoyConfig, run_envoy
 from tests.support.processes import penstock, wait_for
+from tests.support.rules import by_the_year
 
 ENVOY_FILE = CONFIG_FILE.with_name("llm-tokens.yaml")
 RULES = CONFIG_FILE.parents[1] / "config" / "llm-tokens.yaml"
@@ -42,7 +43,7 @@ def test_the_tokens_of_an_answer_are_charged_when_it_ends(
 ) -> None:
     """What was used is taken from the budget, and past its end becomes debt."""
     bob = {"domain": "llm-tokens", "user": "bob"}
-    with penstock(tmp_path, rules=RULES) as server:
+    with penstock(tmp_path, rules=by_the_year(RULES, tmp_path)) as server:
         config = EnvoyConfig(server.port, file=ENVOY_FILE)
         if answer is not None:
             config.answer_with(answer)

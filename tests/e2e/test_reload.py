@@ -12,12 +12,9 @@ descriptors:
     rate_limit: {{unit: {unit}, requests_per_unit: {count}}}
 """
 
-SOON_S = 2.0
-"""The server looks four times a second; the rest is for a busy machine."""
-
 
 def test_changed_rules_apply_at_once_and_to_buckets_in_use(tmp_path: Path) -> None:
-    """A lower limit is in force within about a second. What was used counts: 1 of 2 is left."""
+    """A lower limit is in force without a restart. What was used counts: 1 of 2 is left."""
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES.format(unit="hour", count=10))
     with (
@@ -27,7 +24,7 @@ def test_changed_rules_apply_at_once_and_to_buckets_in_use(tmp_path: Path) -> No
         assert envoy.get(x_user="bob").headers["x-ratelimit-remaining"] == "9"
 
         rules.write_text(RULES.format(unit="hour", count=2))
-        wait_for(lambda: _limit(envoy) == "2, 2;w=3600", "the new limit", SOON_S)
+        wait_for(lambda: _limit(envoy) == "2, 2;w=3600", "the new limit")
         statuses = [envoy.get(x_user="bob").status for _ in range(3)]
 
     assert statuses == [200, 429, 429]
@@ -49,7 +46,7 @@ def test_broken_rules_keep_the_old_limit_and_are_explained(tmp_path: Path) -> No
         limit = _limit(envoy)
 
         rules.write_text(RULES.format(unit="day", count=7))
-        wait_for(lambda: _limit(envoy) == "7, 7;w=86400", "the mended limit", SOON_S)
+        wait_for(lambda: _limit(envoy) == "7, 7;w=86400", "the mended limit")
 
     assert f"{rules}:4" in server.log()
     assert statuses == [200, 429]

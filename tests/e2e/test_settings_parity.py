@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.unit.cli.command import Ran, run
 RULES = """\
 domain: product
 descriptors:
-  - {key: PATH, value: /productpage, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: PATH, value: /productpage, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: PATH, rate_limit: {unit: minute, requests_per_unit: 100}}
 """
 
@@ -126,9 +125,9 @@ def test_istios_sample_runs_as_it_is(tmp_path: Path, xds: XdsClient) -> None:
         shown = get(f"127.0.0.1:{debug}", "/rlconfig").text
         log = server.log()
     assert [page.status for page in asked] == [200, 429]
-    assert "product.PATH_/productpage: unit=MINUTE requests_per_unit=1, " in shown
+    assert "product.PATH_/productpage: unit=YEAR requests_per_unit=1, " in shown
     assert ignored(log) == ["REDIS_SOCKET_TYPE, REDIS_URL, RUNTIME_WATCH_ROOT"]
-    assert "[PATH='/productpage'] over limit 1 per minute, 0 left" in log
+    assert "[PATH='/productpage'] over limit 1 per year, 0 left" in log
     assert "redis:6379" not in log
 
 
@@ -241,7 +240,7 @@ def test_connections_may_have_no_end(tmp_path: Path, rules: Path) -> None:
         assert client.is_alive()
         channel.subscribe(states.append)
         wait_for(lambda: states, "the state of the connection")
-        end_s = time.monotonic() + 0.5
-        while time.monotonic() < end_s:
+        # Where the age ended at once, the first answers would be the last over this connection.
+        for _ in range(100):
             assert client.is_alive()
     assert set(states) == {grpc.ChannelConnectivity.READY}

@@ -2,6 +2,7 @@
 
 import resource
 import stat
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ domain: example
 descriptors:
   - {key: user, rate_limit: {unit: day, requests_per_unit: 500}}
   - key: user
-    value: meter
+    value: meter*
     rate_limit: {unit: day, requests_per_unit: 500, on_exceed: debt}
 """
 
@@ -81,10 +82,11 @@ def test_a_charge_whose_caller_was_told_unavailable_is_made_later(
 ) -> None:
     """The file was locked for longer than the caller waited, and than a commit waits for it."""
     with penstock(tmp_path, rules=rules) as server, connect(server.address) as client:
-        assert client.ask("meter", hits=1) == Outcome("OK", 499)
+        meters = (f"meter-{number}" for number in count())
         with locked(tmp_path / "penstock.db"):
-            assert client.ask("meter", timeout_s=0.5, hits=7) == BLIND["error"]
+            # A busy machine may be too late to answer in half a second. It is not every time.
+            meter = next(one for one in meters if client.ask(one, 0.5, hits=7) == BLIND["error"])
             assert client.ask("bob") == BLIND["error"], "the first commit has failed before it"
-        wait_for(lambda: client.ask("meter", hits=0) == Outcome("OK", 492), "the charge to land")
+        wait_for(lambda: client.ask(meter, hits=0) == Outcome("OK", 493), "the charge to land")
         assert client.ask("bob") == Outcome("OK", 499)
         assert "penstock_store_not_landed_total 0\n" in get(server.http, "/metrics").text

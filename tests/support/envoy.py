@@ -19,6 +19,8 @@ CONFIG_FILE = Path(__file__).resolve().parents[2] / "deploy" / "envoy" / "envoy.
 
 RATE_LIMIT_FILTER = "envoy.filters.http.ratelimit"
 
+LONG = f"{PATIENCE_S:.0f}s"
+
 Node = dict[str, Any]
 
 
@@ -37,7 +39,9 @@ class EnvoyConfig:
         endpoints = [_at(_socket(port)) for port in penstock_ports]
         self.cluster("ratelimit")["load_assignment"]["endpoints"] = [{"lb_endpoints": endpoints}]
         # A test machine that is busy for a moment is not what the tests are about.
-        self.rate_limit_filter["timeout"] = "10s"
+        self.rate_limit_filter["timeout"] = self.health_check["timeout"] = LONG
+        for cluster in self.tree["static_resources"]["clusters"]:
+            cluster["connect_timeout"] = LONG
         self.health_check["interval"] = self.health_check["no_traffic_interval"] = "0.1s"
 
     @property

@@ -131,7 +131,8 @@ async def test_old_rules_are_freed(
     listens: Callable[[], bool],
 ) -> None:
     """Also those that the server began with."""
-    monkeypatch.setattr(answering, "frozen", nullcontext)  # the collector does not show what is frozen
+    # The collector does not show what is frozen.
+    monkeypatch.setattr(answering, "frozen", nullcontext)
     file = tmp_path / "rules.yaml"
     write_large(file)
 

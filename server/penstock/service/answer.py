@@ -1,4 +1,4 @@
-"""What the limiter answers, and the choices of the operator that shape it."""
+"""The limiter's answer, and the options of the operator that change it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,4 +25,4 @@ class Answer(NamedTuple):
     headers: Headers = ()
     metadata: Mapping[str, Any] | None = None
     plan: Plan | None = None
-    """What was asked of the store; None if the answer was given without the store."""
+    """The plan that the store carried out. None if the store was not asked."""

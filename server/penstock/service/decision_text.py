@@ -1,4 +1,4 @@
-"""A request and its decision as a line of the log, for times when somebody looks closely."""
+"""Writes a request and its decision as one line, for the log at level debug."""
 
 import re
 from itertools import islice
@@ -12,7 +12,7 @@ from penstock.core.request import Descriptor, Request
 MAX_DESCRIPTORS: Final = 10
 MAX_ENTRIES: Final = 10
 MAX_TEXT: Final = 80
-"""Clients choose what is in a request, and so how long a line would be."""
+"""Clients choose the content of a request. These bounds keep the line short."""
 
 HIDDEN: Final = "(hidden)"
 
@@ -23,17 +23,17 @@ _SECRET_KEY: Final = re.compile(
     "|credential|session|signature",
     re.IGNORECASE,
 )
-"""In the name of an entry: its value may let its reader in somewhere, and logs are read by many.
+"""If the name of an entry has one of these words, its value may be a secret, and is hidden.
 
-An author, and an authority, which is Envoy's word for a host, are none.
+The words author and authority (Envoy's word for a host) do not count.
 """
 
 _SECRET_VALUE: Final = re.compile(r"\s*(bearer|basic|digest)\s|eyJ[\w-]+\.", re.IGNORECASE)
-"""What an Authorization header has, and a JWT, whatever the entry is called."""
+"""The value of an Authorization header, or a JWT. It is hidden under any name."""
 
 
 def decision_text(request: Request, decision: Decision) -> str:
-    """Tell what was asked and answered, without values that may be secrets."""
+    """Write the request and the decision, without values that may be secrets."""
     both = zip(request.descriptors, decision.statuses, strict=True)
     parts = [_part(*one) for one in islice(both, MAX_DESCRIPTORS)]
     parts += _left_out(len(request.descriptors) - MAX_DESCRIPTORS)
@@ -52,7 +52,7 @@ def _verdict(status: Status) -> str:
     if status.limit is None:
         return "no limit"
     code = "over" if status.over or status.shadowed else "within"
-    # A stored limit has an entity before its name, which may be a secret too.
+    # The name of a stored limit begins with its entity, which may be a secret, too.
     name = _bare(status.limit.name.rpartition("/")[2] or "limit")
     return f"{code} {name} {_rate(status.limit)}, {status.remaining} left"
 
@@ -67,12 +67,12 @@ def _shown(key: str, value: str) -> str:
     if _SECRET_KEY.search(key) or _SECRET_VALUE.match(value):
         return HIDDEN
     path, question, _ = value.partition("?")
-    # Behind it, a path has parameters.
+    # The parameters of a path come after the question mark.
     return f"{_cut(path)}?{HIDDEN}" if question else _cut(value)
 
 
 def _cut(text: str) -> str:
-    """In quotes that no text can end: a line stays a line, and tells what is whose."""
+    """Cut the text, and put it in quotes. Quotes and line ends in the text are escaped."""
     return f"'{_bare(text)}'"
 
 

@@ -1,4 +1,4 @@
-"""Response headers that tell a client what it has left, under the reference server's names."""
+"""Response headers that tell a client its limit, under the names of the reference server."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,9 @@ class HeaderNames:
 def limit_headers(decision: Decision, names: HeaderNames) -> Headers:
     """Describe the descriptor that the reference server describes.
 
-    The last refused descriptor, else the first of those with the least left. `retry-after`, which
-    the reference server does not send, is the longest wait of all refused descriptors.
+    This is the last refused descriptor. If none is refused, it is the descriptor with the lowest
+    `remaining`; of several, the first. `retry-after` is the longest wait of all refused
+    descriptors. The reference server does not send `retry-after`.
     """
     limited = [(status.limit, status) for status in decision.statuses if status.limit is not None]
     if not limited:
@@ -30,7 +31,7 @@ def limit_headers(decision: Decision, names: HeaderNames) -> Headers:
         (names.remaining, str(status.remaining)),
         (names.reset, str(status.reset_s)),
     )
-    # Envoy before 1.40 sends no retry-after of its own.
+    # Envoy before 1.40 does not send retry-after itself.
     if not decision.over:
         return headers
     wait_s = max((status.reset_s for _, status in refused), default=status.reset_s)

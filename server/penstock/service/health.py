@@ -1,4 +1,4 @@
-"""Whether to send requests here: what health checks and probes are told."""
+"""Tells health checks and probes whether to send requests to this server."""
 
 import asyncio
 import logging
@@ -11,10 +11,10 @@ from penstock.errors import StoreError
 LOG: Final = logging.getLogger(__name__)
 
 GOOD_S: Final = 1.0
-"""How long a look at the store is good, so that many probes are no load."""
+"""How long the result of a look at the store is used. So many probes make no load."""
 
 LOOK_S: Final = 0.8
-"""For a look: probes wait a second, and the reason should reach them."""
+"""The timeout of a look. Probes wait for a second, and the reason should reach them."""
 
 
 class Health:
@@ -27,8 +27,8 @@ class Health:
         look: Callable[[], Awaitable[None]] | None = None,
         timer_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ended_parts` names what should run and does not; `look` tries whether the store can be
-        used, if readiness depends on that.
+        """`ended_parts` names the parts of the server that ended by themselves. `look` tries to use
+        the store, if readiness depends on the store.
         """
         self._has_rules = has_rules
         self._ended_parts = ended_parts
@@ -41,13 +41,13 @@ class Health:
         self.is_draining = False
 
     def is_healthy(self) -> bool:
-        """Whether requests should come here. It does not depend on the store."""
+        """Whether clients should send requests here. This does not depend on the store."""
         if self.is_draining or self._ended_parts():
             return False
         return self._has_rules() or not self._needs_rules
 
     async def why_not_ready(self) -> str:
-        """What is in the way of answering requests; empty if nothing is."""
+        """The reason why the server can't answer requests. Empty if it can."""
         if self.is_draining:
             return "draining"
         if ended := self._ended_parts():

@@ -1,4 +1,4 @@
-"""Dynamic metadata: the request, and what the rules that let it pass say about it."""
+"""Makes the dynamic metadata: the request, and the metadata of the rules that admitted it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def _describe(descriptor: Descriptor) -> dict[str, Any]:
 
 
 def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """The first to name a key wins; maps are merged, into maps of our own at every level."""
+    """Merge maps at every level, into new maps. If two have the same key, the first value stays."""
     for key, value in new.items():
         if not isinstance(value, dict):
             into.setdefault(key, value)

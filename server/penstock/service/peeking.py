@@ -1,7 +1,7 @@
-"""What a request would find, without taking anything.
+"""Decides a request without taking anything.
 
-The law of this file: a peek changes no bucket, and what others may ask for stays the same. So peeks
-have a limiter of their own, on a store that only reads.
+The law of this file: a peek changes no bucket, and changes nothing for other clients. So peeks have
+a limiter of their own, on a store that only reads.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from penstock.store.port import Begun, BucketStore
 
 
 class ReadOnlyBuckets:
-    """A store whose takes are decided and not made. What is left is what was there before."""
+    """A store that decides takes without making them. The balances are those before the take."""
 
     def __init__(self, store: BucketStore) -> None:
         self._store = store
@@ -48,10 +48,10 @@ class ReadOnlyBuckets:
         raise NotImplementedError("a peek writes nothing")
 
     async def close(self) -> None:
-        """The store is closed by whoever opened it."""
+        """Do nothing. The owner of the store closes it."""
 
 
 def _checks(take: Take) -> Take:
-    """The same take for an amount of 0, whose draws find the balances as they are."""
+    """The same take with an amount of 0. Its draws show the balances as they are."""
     checks = [Draw(draw.limit, 0, Mode.TAKE, draw.denies, draw.descriptor) for draw in take.draws]
     return replace(take, draws=tuple(checks))

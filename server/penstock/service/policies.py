@@ -1,7 +1,8 @@
-"""The limits in force for entities: what the store has, kept for a while.
+"""A cache of the stored limits of entities.
 
-The laws of this file: one caller at a time reads a key, and the others wait for it; what was read
-serves on while the store errs; and nothing is kept without bound, as clients choose the keys.
+The laws of this file: only one caller at a time reads a key, and the others wait for its result.
+While the store fails, the last known limits stay in force. The cache is bounded, because clients
+choose the keys.
 """
 
 import asyncio
@@ -18,13 +19,13 @@ from penstock.store.policy_port import PolicyStore
 LOG: Final = logging.getLogger(__name__)
 
 KEPT: Final = 65_536
-"""Keys, some 50 MB. Each is read again after the time that a change may take to be in force."""
+"""The most keys in the cache, about 50 MB. An entry is read again after `kept_ms`."""
 
 AT_ONCE: Final = 16
-"""Keys that one request has read at a time: it may have 1,000, and others need the store, too."""
+"""The most keys that one request reads at a time, so that other requests can use the store, too."""
 
 RETRY_MS: Final = 1_000
-"""While the store errs, an old answer is good for so long before it is asked again."""
+"""While the store fails, an old entry is used for this long before the store is asked again."""
 
 
 class _Kept(NamedTuple):
@@ -42,10 +43,10 @@ class Policies:
         self._chains: dict[Key, tuple[Chain, int]] = {}
         self._reading: dict[Key, asyncio.Task[_Kept]] = {}
         self.on_unavailable = ""
-        """What the system's stored limits say of times when the store fails, when last seen."""
+        """The stored setting of the system for times when the store fails, as last read."""
 
     def known(self, keys: Sequence[Key]) -> list[Chain] | None:
-        """The chains of some entities and resources, if all of them can be told without waiting."""
+        """The chains of some entities and resources. None if one of them has to be read first."""
         now_ms = self._clock_ms()
         chains = []
         for key in keys:
@@ -56,7 +57,7 @@ class Policies:
         return chains
 
     async def read(self, keys: Sequence[Key]) -> list[Chain]:
-        """The same, with reading what is missing. StoreError if it can't be read and never was."""
+        """The same chains, after reading the missing ones. StoreError if nothing is known."""
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def read_in_turn(key: Key) -> Chain:
@@ -67,12 +68,12 @@ class Policies:
         try:
             return list(await asyncio.gather(*reading))
         finally:
-            # After the first that fails, nobody waits for the others.
+            # After the first failure, nobody waits for the other reads.
             for task in reading:
                 task.cancel()
 
     async def read_system(self) -> None:
-        """Learn what holds for all, before the first request."""
+        """Read the settings of the system, before the first request."""
         stored = await self._store.read_limits(SYSTEM)
         self.on_unavailable = "" if stored is None else stored.on_unavailable
 
@@ -80,7 +81,7 @@ class Policies:
         levels: list[Level] = []
         seen: set[Key] = set()
         until_ms, climbing = self._clock_ms() + self._kept_ms, key
-        # No store lets a circle be made, but a server must not hang on what it finds.
+        # Stores refuse circles of parents. But if there is one, the server must not hang.
         while climbing not in seen and len(seen) < MAX_DEPTH:
             seen.add(climbing)
             lookup, read_ms, kept_until_ms = await self._lookup(climbing)
@@ -108,13 +109,13 @@ class Policies:
             reading = asyncio.get_running_loop().create_task(self._read(key, kept))
             self._reading[key] = reading
             reading.add_done_callback(lambda done: self._done(key, done))
-        # Whoever began it may be gone before it ends, and others wait.
+        # The caller that began the read may be cancelled, while other callers wait for it.
         return await asyncio.shield(reading)
 
     def _done(self, key: Key, reading: "asyncio.Task[_Kept]") -> None:
         self._reading.pop(key, None)
         if not reading.cancelled():
-            reading.exception()  # told to those who wait, if anybody does
+            reading.exception()  # callers that wait get it; asyncio need not warn if there are none
 
     async def _read(self, key: Key, old: _Kept | None) -> _Kept:
         asked_ms = self._clock_ms()
@@ -123,11 +124,11 @@ class Policies:
         except StoreError as exc:
             if old is None:
                 raise
-            # Without a name: there are many, and one may be a secret, such as an API key.
+            # Name no entity: there are many, and a name may be a secret, such as an API key.
             LOG.warning("stored limits can't be read, the last known limits stay in force: %s", exc)
             kept = old._replace(until_ms=self._clock_ms() + RETRY_MS)
         else:
-            # As of before it was asked for: it is no newer than that.
+            # The time is that before the read, because the result may be as old as that.
             kept = _Kept(lookup, asked_ms, self._clock_ms() + self._kept_ms)
             system = lookup.limits.get(SYSTEM)
             self.on_unavailable = "" if system is None else system.on_unavailable

@@ -1,7 +1,7 @@
-"""Who asks for health, and whom a drain has to wait for.
+"""Remembers the clients that check health, so that a drain can wait until each has been told.
 
-Envoy asks again and again over one connection. A probe connects anew each time. A checker that is
-gone is waited for by nobody: its connection is closed, or it let two of its turns pass.
+Envoy asks again and again over one connection. A probe makes a new connection each time. A drain
+does not wait for a checker that is gone: its connection is closed, or it missed two turns.
 """
 
 import re
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final
 
 REMEMBERED_S: Final = 60.0
-"""Who has not asked for so long is gone: an idle Envoy asks once a minute."""
+"""A checker that has not asked for this long is gone. An idle Envoy asks once a minute."""
 
 MAX_REMEMBERED: Final = 10_000
-"""Connections, and as many hosts. A probe is another connection each time."""
+"""The most connections that are remembered, and the most hosts. Each probe is a new connection."""
 
 LATE_S: Final = 1.0
-"""A checker with a busy machine may be so late for its turn."""
+"""How late a checker on a busy machine may be for its turn."""
 
 ESTABLISHED: Final = "01"
 _SOCKET_TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
@@ -27,7 +27,7 @@ _PORT: Final = re.compile(r"ipv[46]:.*:([0-9]+)")
 
 @dataclass(slots=True)
 class _Turns:
-    """When a checker asked last, and how long after the time before."""
+    """The time of a checker's last call, and the gap between its last two calls."""
 
     last_s: float
     gap_s: float | None = None
@@ -37,17 +37,17 @@ class _Turns:
         self.last_s = now_s
 
     def is_due(self, now_s: float) -> bool:
-        """It may still come: it has let no more than a turn pass."""
+        """Whether the checker may still come: it has missed at most one turn."""
         return self.gap_s is not None and now_s <= self.last_s + 2 * self.gap_s + LATE_S
 
 
 class Checkers:
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        # Both with the one that asked longest ago first.
+        # Both are ordered by the last call, the oldest first.
         self._peers: dict[str, _Turns] = {}
         self._hosts: dict[str, _Turns] = {}
-        """By first calls alone: what comes over a connection in use says nothing of probes."""
+        """Counts only the first call of each connection. Later calls say nothing about probes."""
 
     def ask(self, peer: str) -> None:
         now_s = self._clock_s()
@@ -60,9 +60,9 @@ class Checkers:
             _forget(known, now_s - REMEMBERED_S)
 
     def awaited_since(self, moment_s: float, connected: frozenset[int] | None) -> list[str]:
-        """Those that will ask again, and have not asked since a moment of the clock.
+        """The checkers that will ask again, and have not asked since this moment.
 
-        `connected` has the clients' ports of open connections; None if nobody knows.
+        `connected` has the clients' ports of all open connections. None if they are unknown.
         """
         now_s = self._clock_s()
         for known in (self._peers, self._hosts):
@@ -99,7 +99,9 @@ def _forget(known: dict[str, _Turns], before_s: float) -> None:
 
 def _is_there(peer: str, turns: _Turns, now_s: float, connected: frozenset[int] | None) -> bool:
     port = _PORT.fullmatch(peer)
-    if port is None or connected is None:  # a unix socket, or a system that does not tell
+    if (
+        port is None or connected is None
+    ):  # a unix socket, or a system that does not list connections
         return turns.is_due(now_s)
     return int(port[1]) in connected
 
@@ -107,7 +109,7 @@ def _is_there(peer: str, turns: _Turns, now_s: float, connected: frozenset[int] 
 def connected_ports(local_port: int) -> frozenset[int] | None:
     """The clients' ports of open connections to a port of this machine.
 
-    gRPC does not tell when a client is gone; Linux does. None elsewhere.
+    gRPC does not say when a client is gone, so this reads Linux's tables. None on other systems.
     """
     found: set[int] = set()
     for table in _SOCKET_TABLES:
@@ -123,5 +125,5 @@ def connected_ports(local_port: int) -> frozenset[int] | None:
 
 
 def _host(peer: str) -> str:
-    """The peer without its port: `ipv4:127.0.0.1:41234` is of the host `ipv4:127.0.0.1`."""
+    """The peer without its port: the host of `ipv4:127.0.0.1:41234` is `ipv4:127.0.0.1`."""
     return peer.rpartition(":")[0]

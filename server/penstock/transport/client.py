@@ -23,9 +23,9 @@ DEFAULT_PORT: Final = 8081
 _PORT: Final = re.compile("[0-9]{1,5}")
 _MAX_PORT: Final = 65_535
 _NAMED_KINDS: Final = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")
-"""How an address begins that gRPC alone understands."""
+"""Addresses that begin like this are passed to gRPC unchanged."""
 
-if TYPE_CHECKING:  # at run time this can't be given types
+if TYPE_CHECKING:  # at run time, this class takes no type arguments
     Method = grpc.UnaryUnaryMultiCallable[bytes, bytes]
 
 
@@ -34,27 +34,28 @@ class CallError(PenstockError):
 
 
 class UnknownMethodError(CallError):
-    """The server does not have the method: it is older, or another kind of server."""
+    """The server does not have the method. It is an older Penstock, or another server."""
 
 
 class Answered(NamedTuple):
-    """A response as plain values, under the names of the wire, and what came behind it."""
+    """A response as plain values, under the names of the wire, and its trailers."""
 
     response: dict[str, Any]
     charged: frozenset[int] | None = None
-    """Descriptors over their limit that were charged all the same; None if nobody tells."""
+    """Descriptors that were charged although they are over their limit. None if the server does not
+    say."""
     domain_is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """Whom to trust, the system's CAs if none is named, and what to show to the server."""
+    """The CAs to trust, by default the system's, and the client's own certificate."""
 
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
     server_name: str = ""
-    """Whose certificate to expect, if not that of the address."""
+    """The name that the server's certificate must have, if it differs from the address."""
 
 
 class Client:
@@ -70,16 +71,17 @@ class Client:
         self._peek: Method = channel.unary_unary(f"/{PEEK_SERVICE}/{PEEK_METHOD}")
 
     def ask(self, request: Request) -> Answered:
-        """Have a request decided, as Envoy would."""
+        """Send a request as Envoy does, and return the decision."""
         return self._call(self._ask, request)
 
     def peek(self, request: Request) -> Answered:
-        """Ask what the answer would be, and take nothing. UnknownMethodError elsewhere."""
+        """Ask for the decision without taking anything. UnknownMethodError if the server is not
+        Penstock."""
         return self._call(self._peek, request)
 
     def _call(self, method: "Method", request: Request) -> Answered:
         try:
-            # An operator who looks with an amount of 0 is no client that meters.
+            # The header tells that an operator asks. So an amount of 0 makes no rule metered.
             data, call = method.with_call(
                 encode_request(request), timeout=self._timeout_s, metadata=((PEEK, "1"),)
             )
@@ -98,13 +100,14 @@ class Client:
 
 @contextmanager
 def connect(address: str, timeout_s: float, tls: ClientTls | None = None) -> Iterator[Client]:
-    """Open a channel to an address as `full_address` gives it."""
+    """Open a channel to an address that comes from `full_address`."""
     with _channel(address, tls) as channel:
         yield Client(channel, address, timeout_s, tls)
 
 
 def full_address(text: str) -> str:
-    """Complete an address by the port that a server has by default; ConfigError if it is none."""
+    """Add the default port to an address without a port. ConfigError if the text is not an
+    address."""
     if text.startswith(_NAMED_KINDS):
         return text
     if "/" in text or not text:
@@ -132,7 +135,7 @@ def _channel(address: str, tls: ClientTls | None) -> grpc.Channel:
 
 
 def _credentials(tls: ClientTls) -> grpc.ChannelCredentials:
-    """ConfigError, with the flag of `penstock check`, if a file can't be used."""
+    """Read the files. ConfigError with the flag of `penstock check` if a file can't be used."""
     roots = _roots("--cacert", tls.ca) if tls.ca else _system_roots()
     if tls.cert is None and tls.key is None:
         return grpc.ssl_channel_credentials(roots)
@@ -150,7 +153,7 @@ def _roots(named_by: str, path: Path) -> bytes:
 
 
 def _system_roots() -> bytes:
-    """Those that OpenSSL goes by, SSL_CERT_FILE included. gRPC by itself has a list of its own."""
+    """The CAs that OpenSSL trusts, also by SSL_CERT_FILE. gRPC would use a list of its own."""
     found = ssl.get_default_verify_paths()
     if found.cafile:
         return _roots("--tls", Path(found.cafile))

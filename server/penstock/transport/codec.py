@@ -1,4 +1,7 @@
-"""Protobuf bytes to requests, and answers to bytes. The only importer of generated code."""
+"""Turns protobuf bytes into requests, and answers into bytes.
+
+The law of this file: no other file imports generated code.
+"""
 
 import json
 from functools import lru_cache
@@ -18,18 +21,18 @@ from penstock.service.answer import Answer
 SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 METHOD: Final = "ShouldRateLimit"
 PEEK: Final = "penstock-peek"
-"""A header of those who only look. A check without it tells that a rule is metered."""
+"""A header of clients that only look. A check without this header makes a rule metered."""
 
 CACHED_STATUSES: Final = 4
 CACHED_NAMES: Final = 256
-"""Longer answers are rare, differ more, and would make the cache large. Clients choose what is in
-the names of limits: with these bounds the cache has some 30 MB at most."""
+"""Only short answers are cached. Longer answers are rare, repeat less, and would make the cache
+large. Clients choose some names of limits. With these bounds the cache has at most about 30 MB."""
 
 MAX_OBJECTS: Final = 1 + 2 * MAX_DESCRIPTORS + MAX_ENTRIES
-"""Of a request in JSON: itself, its descriptors, an override for each, and their entries."""
+"""The objects of a request in JSON: the request, its descriptors, their overrides and entries."""
 
 MAX_FIELDS: Final = 16
-"""Of an object in JSON. The largest has four, each under either of two names."""
+"""The fields of an object in JSON. The largest has four, and each has two possible names."""
 
 _OK: Final = rls_pb2.RateLimitResponse.OK
 _OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
@@ -41,13 +44,14 @@ _OVERRIDE_UNITS: Final = ", ".join(unit.name for unit in Unit if unit is not Uni
 
 
 def decode_request(data: bytes) -> Request:
-    """Read a RateLimitRequest; InvalidRequestError if it is none."""
+    """Read a RateLimitRequest. InvalidRequestError if the bytes are something else."""
     try:
         message = rls_pb2.RateLimitRequest.FromString(data)
     except DecodeError as exc:
         raise InvalidRequestError(f"not a RateLimitRequest: {exc}") from exc
     descriptors = message.descriptors
-    # Before anything is made of them in Python, which takes a hundred times as long as parsing.
+    # Check the counts before Python objects are made, which takes a hundred times as long as
+    # parsing.
     few = len(descriptors) <= MAX_DESCRIPTORS
     _check_counts(len(descriptors), sum(len(one.entries) for one in descriptors) if few else 0)
     decoded = [_decode_descriptor(*numbered) for numbered in enumerate(message.descriptors)]
@@ -90,12 +94,12 @@ def encode_answer(answer: Answer) -> bytes:
         extras.response_headers_to_add.add(key=key, value=value)
     if answer.metadata is not None:
         extras.dynamic_metadata.update(answer.metadata)
-    # Messages one after the other are one message, by the rules of protobuf.
+    # In protobuf, two messages in a row are one merged message.
     return encoded + extras.SerializeToString()
 
 
 def is_over_limit(data: bytes) -> bool:
-    """Whether the bytes of an answer say so: they begin with the code."""
+    """Whether an answer is over the limit. Its bytes begin with the code."""
     return data.startswith(_OVER_LIMIT_BYTES)
 
 
@@ -114,7 +118,7 @@ def _encode_decision(decision: Decision) -> bytes:
     return response.SerializeToString()
 
 
-# Limits, what is left and the seconds to wait come round again and again: a tenth of the time.
+# The same limits, balances and waits come again and again. The cache saves nine tenths of the time.
 _encode_often = lru_cache(maxsize=8192)(_encode_decision)
 
 
@@ -144,13 +148,13 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_response(data: bytes) -> dict[str, Any]:
-    """Read a RateLimitResponse as plain values, as a client does, under the names of the wire."""
+    """Read a RateLimitResponse into plain values, under the names of the wire."""
     message = rls_pb2.RateLimitResponse.FromString(data)
     return MessageToDict(message, preserving_proto_field_name=True)
 
 
 def json_to_request(text: bytes) -> bytes:
-    """Turn a RateLimitRequest in JSON into its bytes; InvalidRequestError if it is none."""
+    """Turn a RateLimitRequest in JSON into bytes. InvalidRequestError if it is something else."""
     message = rls_pb2.RateLimitRequest()
     try:
         fields = json.loads(text.decode(), object_pairs_hook=_Objects().read)
@@ -158,15 +162,15 @@ def json_to_request(text: bytes) -> bytes:
             raise TypeError("it must be an object")
         ParseDict(fields, message)
     except (ParseError, ValueError, TypeError, OverflowError, RecursionError) as exc:
-        # It may repeat what the client sent.
+        # The message may repeat text of the client.
         complaint = show(" ".join(str(exc).split()))
         raise InvalidRequestError(f"not a RateLimitRequest in JSON: {complaint}") from exc
     return message.SerializeToString()
 
 
 class _Objects:
-    """Reads the objects of one JSON text, and refuses what protobuf's own reader has no good
-    answer to."""
+    """Reads the objects of one JSON text, and refuses input that protobuf's own reader handles
+    badly."""
 
     def __init__(self) -> None:
         self._left = MAX_OBJECTS
@@ -179,9 +183,9 @@ class _Objects:
                 f" in all, and {MAX_FIELDS} fields in an object"
             )
         for key, value in pairs:
-            # Half of a surrogate pair has no UTF-8, and would be a SystemError there.
+            # UTF-8 can't encode half of a surrogate pair. Protobuf would raise SystemError.
             f"{key}{value if isinstance(value, str) else ''}".encode()
-            # It takes [] and "" for {}. All that a request has in lists are objects.
+            # Protobuf reads [] and "" as {}. The lists of a request contain only objects.
             if isinstance(value, list) and not all(isinstance(item, dict) for item in value):
                 raise TypeError(f"what is in {key} must be objects")
         fields = dict(pairs)

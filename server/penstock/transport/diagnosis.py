@@ -1,7 +1,7 @@
-"""Why a server could not be reached: gRPC says 'Socket closed' where TLS is the reason.
+"""Finds out why a server could not be reached. For TLS, gRPC says only 'Socket closed'.
 
-So the client connects once more, with Python's own TLS, which tells what the server objects to.
-Nothing is verified here, and nothing is sent: gRPC has refused already.
+So the client connects once more with Python's own TLS, which shows the server's reason. This
+connection verifies nothing and sends nothing: gRPC has already refused.
 """
 
 import socket
@@ -24,13 +24,13 @@ _GRPC_WORDS: Final = {
     "Hostname Verification Check failed": "the server's certificate is for another name: if that "
     "name is right, give it with --server-name NAME",
 }
-"""What gRPC says, and what it means here."""
+"""Words of gRPC, and their meaning for the user."""
 
 _UNIX: Final = "unix:"
 
 
 def explain(address: str, details: str, tls: "ClientTls | None", timeout_s: float) -> str:
-    """Say why gRPC could not connect: by its own details, unless there is a better reason."""
+    """Say why gRPC could not connect. Without a better reason, return gRPC's own details."""
     for words, meaning in _GRPC_WORDS.items():
         if words in details:
             return meaning
@@ -42,7 +42,7 @@ def explain(address: str, details: str, tls: "ClientTls | None", timeout_s: floa
 
 
 def _probe(address: str, tls: "ClientTls | None", timeout_s: float) -> str | None:
-    # The certificates are gRPC's business: what counts here is whether the server speaks TLS.
+    # gRPC checks the certificates. This only finds out whether the server speaks TLS.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -57,8 +57,8 @@ def _probe(address: str, tls: "ClientTls | None", timeout_s: float) -> str | Non
         if tls is None:
             return NEEDS_TLS
         with wrapped:
-            # In TLS 1.3 a server objects to the client's certificate after the handshake. A server
-            # that accepts it speaks first: HTTP/2 begins with its settings.
+            # In TLS 1.3, a server refuses the client's certificate after the handshake. A server
+            # that accepts the certificate sends the first bytes: the SETTINGS of HTTP/2.
             try:
                 is_accepted = wrapped.recv(1) != b""
             except (ssl.SSLError, ConnectionError):

@@ -1,7 +1,7 @@
-"""HTTP connections that no client can hold open for ever, nor learn much from by sending garbage.
+"""HTTP connections with time limits, and answers to garbage that tell the client little.
 
-What aiohttp bounds by itself: 8 KiB for the request line and for each header, 128 headers, and 32
-requests that wait behind one another.
+aiohttp has some bounds itself: 8 KiB for the request line and for each header, 128 headers, and 32
+pipelined requests.
 """
 
 import asyncio
@@ -19,19 +19,21 @@ LOG: Final = logging.getLogger(__name__)
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 IDLE_S: Final = 75.0
-"""From one answer to the end of the next request's headers: a scrape each minute can reuse it."""
+"""The time from one answer to the end of the next request's headers. A client that scrapes every
+minute can keep its connection."""
 
 SEND_S: Final = 10.0
-"""For an answer to be taken by the client."""
+"""How long a client may take to read an answer."""
 
 LINGER_S: Final = 2.0
-"""For the rest of a request that was refused: closed at once, the client might not see why."""
+"""How long the server reads the rest of a refused request. If the server closed the connection at
+once, the client might not see the reason."""
 
 
 class _Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.WriteTransport):
-            # An answer is done when none of it is left here, so that closing is never held up.
+            # An answer counts as sent only when this buffer is empty. So closing never waits.
             transport.set_write_buffer_limits(0)
         super().connection_made(transport)
 
@@ -53,7 +55,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP. aiohttp would repeat it, and log a traceback for each."""
+        """Answer input that is not HTTP. aiohttp would send the input back and log a traceback."""
         if status < 500:
             LOG.debug("no HTTP from %s: %s", request.remote, show(str(message)))
             response = respond(Reply(status, "this is not HTTP/1.1 as this server knows it\n"))
@@ -65,12 +67,12 @@ class _Connection(web.RequestHandler):
 
 
 class Connections(web.Server):
-    """The connections of one port, and which of them has to go to make room for a new one."""
+    """The connections of one port. To make room for a new one, the longest idle one is ended."""
 
     def __init__(self, handle: Handle) -> None:
         super().__init__(self._serve)
         self._handle = handle
-        # Both in the order of when they became so.
+        # Both are ordered by the time at which a connection became idle or busy.
         self._idle: dict[web.RequestHandler, asyncio.Transport] = {}
         self._busy: dict[web.RequestHandler, asyncio.Transport] = {}
 
@@ -99,21 +101,22 @@ class Connections(web.Server):
         self._busy.pop(handler, None)
 
     def end_longest_idle(self) -> bool:
-        """End a connection on which nothing is asked, else the oldest request; False if none is.
+        """End the connection that was idle longest, or else the one with the oldest request.
 
-        So a new one always gets in, and a probe needs only the moment until it is answered. A
-        decision that is under way is made all the same: aiohttp does not cancel what it handles.
+        False if there is no connection. So a new connection always gets in, and a probe holds its
+        place only until it is answered. A decision under way is still made: aiohttp does not cancel
+        handlers.
         """
         for connections in (self._idle, self._busy):
             for handler, transport in connections.items():
                 transport.abort()
-                # Its socket is closed by the next turn of the loop.
+                # asyncio closes its socket in the next turn of the loop.
                 del connections[handler]
                 return True
         return False
 
     def abort(self) -> None:
-        """End what is left: a transport that was closed waits for its client to read."""
+        """End all connections. A transport that is only closed waits for its client to read."""
         while self.end_longest_idle():
             pass
 

@@ -9,11 +9,12 @@ from penstock.errors import ConfigError
 from penstock.transport.address import write_address
 
 ANY: Final = ("", "::")
-"""All of IPv4 and IPv6: Go, and so the reference server, takes no host for that, too."""
+"""Hosts that mean all addresses of IPv4 and IPv6. In Go, and so in the reference server, an empty
+host has this meaning."""
 
 BACKLOG: Final = 1_024
-"""Clients that may wait to be accepted. Beyond, a probe is heard only when it asks again, a second
-later: with Python's 128, 1,100 connections at once took 6 s instead of a fraction of one."""
+"""How many clients may wait to be accepted. A client above this number has to try again after a
+second. 1,100 connections at once took 6 s with Python's default of 128, and less than 1 s so."""
 
 ELSEWHERE: Final = "not an address of this machine"
 
@@ -26,11 +27,11 @@ REASONS: Final = {
 
 
 async def listen(host: str, port: int, flag: str) -> tuple[socket.socket, str]:
-    """Open a socket; returns its address, too. ConfigError, naming the flag, if it can't be."""
+    """Open a socket, and return it with its address. ConfigError with the flag if this fails."""
     try:
         family, address = await resolve(host, port)
         both = family is socket.AF_INET6 and address[0] == "::"
-        # A second server on the port must fail: there is no SO_REUSEPORT.
+        # Without SO_REUSEPORT, so that a second server on the port fails.
         listening = socket.create_server(
             address, family=family, dualstack_ipv6=both, backlog=BACKLOG
         )
@@ -44,7 +45,7 @@ async def listen(host: str, port: int, flag: str) -> tuple[socket.socket, str]:
 
 
 async def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Find one address: of a name that has several, an IPv4 one, as the reference server does."""
+    """Find one address. If a name has several, prefer IPv4, as the reference server does."""
     if host in ANY:
         host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - it was asked for
     loop = asyncio.get_running_loop()
@@ -54,7 +55,7 @@ async def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
 
 
 def why_refused(exc: OSError | UnicodeError) -> str:
-    """What a system says of an address that it does not give."""
+    """The reason why the system did not give this address."""
     if isinstance(exc, UnicodeError | socket.gaierror):
         return ELSEWHERE
     return REASONS.get(exc.errno or 0) or exc.strerror or type(exc).__name__

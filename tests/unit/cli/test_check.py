@@ -127,18 +127,16 @@ def test_what_cannot_be_asked_is_refused_with_exit_code_2(
 def test_an_error_of_the_server_exits_2(server: Penstock) -> None:
     """With the gRPC code and the server's words."""
     ran = check(server, "a=b", domain="")
-    assert ran.code == 2
-    assert ran.err == (
-        f"penstock: error: {server.address}: UNKNOWN: rate limit domain must not be empty\n"
-    )
+    expected = f"penstock: error: {server.address}: UNKNOWN: rate limit domain must not be empty\n"
+    assert (ran.code, ran.err) == (2, expected), server.log()
 
 
 def test_a_server_that_is_not_there_exits_2(tmp_path: Path) -> None:
     """With the address, and no traceback."""
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    ran = run("check", "--address", address, "--domain", "d", "a=b", cwd=tmp_path)
+        ran = run("check", "--address", address, "--domain", "d", "a=b", cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"penstock: error: {address}: UNAVAILABLE: ")
     assert "Traceback" not in ran.err

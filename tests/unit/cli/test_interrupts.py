@@ -47,7 +47,7 @@ def test_an_interrupted_apply_tells_what_was_made_and_what_was_not(
     ):
         wait_for(lambda: "changes made" in err.read_text(), "progress")
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE_S) == 130
     said = [line for line in err.read_text().splitlines() if not line.endswith("changes made …")]
     made = int(said[0].partition(" ")[0])
     assert said[0] == f"{made} of {MANY} changes were made (interrupted). Not made:"
@@ -68,7 +68,7 @@ def test_progress_on_a_terminal_is_one_line(tmp_path: Path) -> None:
     try:
         apply = ("policy", "apply", "--yes", "-f", "p.yaml")
         with started(tmp_path, *apply, stdout=subprocess.DEVNULL, stderr=terminal) as process:
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE_S) == 0
         os.set_blocking(screen, False)
         shown = os.read(screen, 10_000).decode()
     finally:
@@ -89,7 +89,7 @@ def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:
         ):
             wait_for(lambda: "Type yes" in err.read_text(), "the question")
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
+            assert process.wait(PATIENCE_S) == 130
     finally:
         os.close(screen)
         os.close(terminal)

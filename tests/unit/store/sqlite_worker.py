@@ -1,6 +1,7 @@
 """A process that takes from one bucket of a file, and prints how many were admitted so far.
 
-It says when it is ready, and begins when it reads a line, so that several begin together.
+It says when it is ready. For each of its first turns it waits for a line, so that a test decides
+which process has its turn; then it goes on by itself.
 """
 
 import asyncio
@@ -15,15 +16,17 @@ NOW = 1_794_792_817_591
 CALLERS = 8
 
 
-async def main(file: Path, burst: int) -> None:
+async def main(file: Path, burst: int, turns: int) -> None:
     store = SqliteStore(file)
     print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
     limit = Limit.per(burst, 86_400_000)
     take = Take(Key("user=bob", "$domain:d"), (limit,), (Draw(0, MILLI),))
     admitted = 0
     refused = False
     while not refused and admitted < 100_000:
+        if turns > 0:
+            await asyncio.to_thread(sys.stdin.readline)
+            turns -= 1
         answers = await asyncio.gather(*[store.take([take], NOW) for _ in range(CALLERS)])
         fits = [taken[0].drawn[0].fits for taken in answers]
         admitted += sum(fits)
@@ -33,4 +36,4 @@ async def main(file: Path, burst: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

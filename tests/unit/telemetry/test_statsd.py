@@ -17,6 +17,7 @@ from penstock.telemetry.instruments import MAX_SERIES, Family, Series, Value
 from penstock.telemetry.metrics import SECONDS, AnyFamily, Metrics
 from penstock.telemetry.statsd import SERIES_A_SLICE, Changes, ReadMetrics, Sender
 
+from tests.support.ports import free_port
 from tests.support.processes import PATIENCE_S
 
 RULE = ("d", "user_bob")
@@ -140,7 +141,7 @@ async def test_nothing_is_lost_while_statsd_is_away(caplog: pytest.LogCaptureFix
     """It comes later; the log says once that it is away, and once that it is back."""
     caplog.set_level(logging.INFO)
     metrics, received = Metrics(), Received()
-    async with listening(received) as port:
+    async with listening(received, free_port()) as port:
         sender = Sender(reader(metrics), "127.0.0.1", port)
         hit(metrics)
         await sender.send()
@@ -173,8 +174,7 @@ async def test_a_listener_that_does_not_read_is_given_up_on(
         cast("asyncio.Transport", writer.transport).pause_reading()
         connected.append(writer)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1)
-    port = server.sockets[0].getsockname()[1]
+    server = await asyncio.start_server(accept, "127.0.0.1", port := free_port(), limit=1)
     sender = Sender(reader(metrics), "127.0.0.1", port)
     await sender.send()
     for writer in connected:

@@ -14,6 +14,7 @@ from penstock.errors import ConfigError
 from penstock.transport import http, http_accept, http_connection, http_listen, http_site
 from penstock.transport.http import HttpPort, HttpServer
 
+from tests.support.ports import free_port
 from tests.unit.transport.http_serving import LOCAL, Serving, Shown, service, serving
 
 HEALTH = b"GET /healthcheck HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -371,14 +372,13 @@ async def test_a_fault_outside_of_pages_is_500_and_logged_once(
 async def test_a_port_that_is_taken_is_said_so_and_frees_the_others(served: Serving) -> None:
     """The flag to use is named, and nothing keeps on listening."""
     port = int(served.main.rpartition(":")[2])
-    with socket.create_server((LOCAL, 0)) as free:
-        free_port = free.getsockname()[1]
-    taken, other = HttpPort(LOCAL, port, "--port"), HttpPort(LOCAL, free_port, "--other-port")
+    free = free_port()
+    taken, other = HttpPort(LOCAL, port, "--port"), HttpPort(LOCAL, free, "--other-port")
     text = f"^cannot listen on 127.0.0.1:{port}: already taken; choose another with --port$"
     for failing in (server(taken, other), server(other, taken)):
         with pytest.raises(ConfigError, match=text):
             await failing.start()
-        socket.create_server((LOCAL, free_port)).close()
+        socket.create_server((LOCAL, free)).close()
     assert await served.get("/healthcheck") == (200, "OK")
 
 
