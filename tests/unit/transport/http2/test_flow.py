@@ -153,19 +153,33 @@ def test_a_client_without_a_table_is_told_that_none_is_used() -> None:
 
 
 @pytest.mark.parametrize("who", ["client", "application"])
-def test_a_reset_drops_what_waits(who: str) -> None:
-    """Nothing of it is sent later, and it no longer counts."""
+@pytest.mark.parametrize("closed", ["stream", "connection"])
+def test_a_reset_drops_what_waits(who: str, closed: str) -> None:
+    """Nothing of it is sent later, whichever window it waited for."""
     peer = Peer()
-    peer.told(set_window(0))
-    peer.serve(request(1), request(3), body=b"waiting")
-    if who == "client":
-        peer.told(frame(RST_STREAM, 0, 1, number(8)))
+    if closed == "stream":
+        peer.told(set_window(0))
     else:
-        peer.server.reset(1, ErrorCode.CANCEL)
-        assert peer.heard() == ["RST_STREAM 1 CANCEL"]
-    assert peer.server.queued(1) == 0
-    heard = peer.told(set_window(100))
-    assert heard == ["SETTINGS ACK", "DATA 3 waiting", "HEADERS 3 END"]
+        peer.serve(request(1), body=bytes(65_535))
+    peer.serve(request(3), request(5), body=b"waiting")
+    if who == "client":
+        peer.told(frame(RST_STREAM, 0, 3, number(8)))
+    else:
+        peer.server.reset(3, ErrorCode.CANCEL)
+        assert peer.heard() == ["RST_STREAM 3 CANCEL"]
+    assert peer.server.queued(3) == 0
+    heard = peer.told(set_window(100), window_update(0, 100))
+    assert heard == ["SETTINGS ACK", "DATA 5 waiting", "HEADERS 5 END"]
+
+
+def test_what_a_reset_dropped_no_longer_counts() -> None:
+    """The bound is on what waits, not on what ever waited."""
+    peer = Peer(Bounds(max_waiting_bytes=10_000))
+    peer.told(set_window(0))
+    for stream in range(1, 200, 2):
+        peer.serve(request(stream), body=bytes(1_000))
+        peer.told(frame(RST_STREAM, 0, stream, number(8)))
+    assert peer.server.fault is None
 
 
 def test_streams_that_are_gone_take_no_answers() -> None:
