@@ -98,7 +98,21 @@ def test_streams_wait_for_the_window_of_the_connection_in_turn() -> None:
     assert peer.serve(request(7), body=b"seven") == ["HEADERS 7"]
     heard = peer.told(window_update(0, 12))
     assert heard == ["DATA 3 three", "HEADERS 3 END", "DATA 5 five", "HEADERS 5 END", "DATA 7 sev"]
-    assert peer.told(window_update(0, 2)) == ["DATA 7 en", "HEADERS 7 END"]
+    assert peer.told(window_update(0, 1)) == ["DATA 7 e"]
+    assert peer.told(window_update(0, 1)) == ["DATA 7 n", "HEADERS 7 END"]
+
+
+def test_a_stream_without_a_window_does_not_hold_up_the_others() -> None:
+    """It waits for its own window, and the connection's window goes to whoever can use it."""
+    peer = Peer()
+    peer.serve(request(1), body=bytes(65_535))
+    peer.told(set_window(0))
+    assert peer.serve(request(3), body=b"three") == ["HEADERS 3"]
+    assert peer.told(window_update(0, 100)) == []
+    peer.send(request(5), window_update(5, 100))
+    peer.server.respond(5, HEAD, b"five", TAIL)
+    assert peer.heard() == answer(5, "five")
+    assert peer.told(window_update(3, 5)) == ["DATA 3 three", "HEADERS 3 END"]
 
 
 def test_a_window_may_become_negative() -> None:
@@ -297,6 +311,15 @@ def test_what_is_consumed_opens_the_windows_again_in_halves() -> None:
     assert peer.heard() == ["WINDOW_UPDATE 1 40000"]
     peer.server.consume(1, 10**9)
     assert peer.heard() == ["WINDOW_UPDATE 0 60000"], "no more than there was"
+
+
+def test_a_stream_that_ended_needs_no_window() -> None:
+    """Only the connection's window is opened again."""
+    peer = Peer(Bounds(stream_window=65_536, connection_window=65_536))
+    peer.send(request(1, ends=False), frame(DATA, 0, 1, bytes(16_384)) * 2)
+    peer.send(frame(DATA, END_STREAM, 1, bytes(16_384)))
+    peer.server.consume(1, 3 * 16_384)
+    assert peer.heard() == ["WINDOW_UPDATE 0 49152"]
 
 
 def test_data_that_nobody_consumed_is_given_back_at_the_end() -> None:
