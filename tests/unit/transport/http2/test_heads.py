@@ -167,6 +167,13 @@ def test_a_body_is_as_long_as_it_says(length: int, sent: list[bytes], is_whole: 
         assert peer.heard()[0] == "RST_STREAM 1 PROTOCOL_ERROR"
 
 
+def test_a_body_that_is_too_long_is_not_read_to_its_end() -> None:
+    """The first byte too many is enough."""
+    peer = Peer()
+    peer.send(request(1, ("content-length", "4"), ends=False), frame(DATA, 0, 1, b"body"))
+    assert peer.told(frame(DATA, 0, 1, b"s")) == ["RST_STREAM 1 PROTOCOL_ERROR"]
+
+
 def test_headers_that_end_a_request_too_early_break_its_length() -> None:
     """The same without any DATA, and with trailers."""
     peer = Peer()
