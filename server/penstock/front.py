@@ -17,8 +17,9 @@ from penstock.build import (
     why_no_decisions,
 )
 from penstock.config.settings import Settings
+from penstock.slices import join
 from penstock.supervise import Parts, Work
-from penstock.telemetry.exposition import prometheus_text, stats_text
+from penstock.telemetry.exposition import prometheus_pieces, stats_pieces
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import note_start
 from penstock.telemetry.repeats import Repeats
@@ -52,7 +53,7 @@ class Engine(Protocol):
 
     def is_healthy(self) -> bool: ...
     async def why_not_ready(self) -> str: ...
-    async def read_rules(self) -> str: ...
+    async def read_rules(self) -> bytes: ...
     async def read_metrics(self) -> list[AnyFamily]:
         """Of all processes."""
         ...
@@ -167,11 +168,11 @@ class Front:
         engine = self._engine
         in_milliseconds = metrics_in_milliseconds(self._settings, engine.metrics)
 
-        async def metrics() -> str:
-            return prometheus_text(await engine.read_metrics(), in_milliseconds)
+        async def metrics() -> bytes:
+            return await join(prometheus_pieces(await engine.read_metrics(), in_milliseconds))
 
-        async def stats() -> str:
-            return stats_text(await engine.read_metrics())
+        async def stats() -> bytes:
+            return await join(stats_pieces(await engine.read_metrics()))
 
         return Pages(engine.is_healthy, engine.why_not_ready, metrics, stats, engine.read_rules)
 

@@ -25,7 +25,7 @@ from penstock.service.policies import Policies
 from penstock.service.prepared import KEPT_BYTES
 from penstock.store.open import open_store, open_table
 from penstock.store.policy_port import Change
-from penstock.telemetry.exposition import prometheus_text, stats_text
+from penstock.telemetry.exposition import prometheus_pieces, stats_pieces
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.repeats import MAX_KEPT, Repeats
 from penstock.transport.codec import encode_answer, encode_request
@@ -111,8 +111,8 @@ async def attack(url: str, rules: Path, kind: str, count: int) -> int:
                 request = Request("d", (Descriptor(entries, override=override),))
                 assert await service.should_rate_limit(encode_request(request))
                 if number % 200 == 0:  # a scrape now and then
-                    assert prometheus_text(metrics.families())
-                    assert stats_text(metrics.families())
+                    assert "".join(prometheus_pieces(metrics.families()))
+                    assert "".join(stats_pieces(metrics.families()))
     return kept.bytes
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.telemetry.exposition import prometheus_text
+from penstock.telemetry.exposition import prometheus_pieces
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -43,7 +43,7 @@ def read_text(text: str) -> Samples:
 def read(source: Metrics | Iterable[AnyFamily]) -> Samples:
     """The same of metrics in this process."""
     families = source.families() if isinstance(source, Metrics) else source
-    return read_text(prometheus_text(families))
+    return read_text("".join(prometheus_pieces(families)))
 
 
 def changed(before: Samples, after: Samples) -> Samples:

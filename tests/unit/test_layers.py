@@ -20,13 +20,15 @@ PURE = frozenset(
 ALLOWED = {
     "penstock.core": {"penstock.core"},
     "penstock.errors": set(),
+    "penstock.slices": set(),
     # At the bottom, as errors are: every room but the core counts and traces what it does.
     "penstock.telemetry": {
         "penstock", "penstock.telemetry", "penstock.errors", "penstock.core.foreign_text",
+        "penstock.slices",
     },
     "penstock.service": {
         "penstock.service", "penstock.core", "penstock.errors", "penstock.store.port",
-        "penstock.store.policy_port", "penstock.telemetry",
+        "penstock.store.policy_port", "penstock.telemetry", "penstock.slices",
     },
     "penstock.store": {
         "penstock.store", "penstock.core", "penstock.errors", "penstock.telemetry",
@@ -37,26 +39,29 @@ ALLOWED = {
     },
     # HTTP/2 without I/O: it could be a package of its own.
     "penstock.transport.http2": {"penstock.transport.http2"},
-    "penstock.config": {"penstock.config", "penstock.core", "penstock.errors"},
+    "penstock.config": {
+        "penstock.config", "penstock.core", "penstock.errors", "penstock.slices",
+    },
     "penstock.build": {
         "penstock.transport", "penstock.service", "penstock.config", "penstock.core",
         "penstock.errors", "penstock.telemetry",
     },
     "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
     "penstock.memory": set(),
+    "penstock.garbage": set(),
     "penstock.answering": {
         "penstock.build", "penstock.transport", "penstock.service", "penstock.store",
         "penstock.config", "penstock.core", "penstock.errors", "penstock.telemetry",
-        "penstock.supervise", "penstock.memory",
+        "penstock.supervise", "penstock.memory", "penstock.garbage", "penstock.slices",
     },
     "penstock.front": {
         "penstock", "penstock.build", "penstock.transport", "penstock.config", "penstock.telemetry",
-        "penstock.supervise",
+        "penstock.supervise", "penstock.slices",
     },
     "penstock.workers": {
         "penstock.workers", "penstock.answering", "penstock.build", "penstock.transport",
         "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
-        "penstock.event_loop",
+        "penstock.event_loop", "penstock.slices",
     },
     "penstock.event_loop": {"penstock.errors"},
     "penstock.server": {

@@ -1,15 +1,22 @@
 """The composition root in this process, for what can't be seen of a real one from outside."""
 
 import asyncio
+import gc
+import logging
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from penstock import answering, server
+from penstock.answering import free_rules
 from penstock.config.settings import Settings
+from penstock.core.rules import Children, Domain, Node, Rule
+from penstock.slices import FREED
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.repeats import Repeats
 
@@ -73,3 +80,92 @@ async def test_counts_of_the_log_are_told_while_it_runs(settings: Settings) -> N
 
     async with serving(settings, Watched()):
         await told.wait()
+
+
+async def until(look: Callable[[], bool]) -> None:
+    """Wait for what nothing tells of."""
+    while not look():  # noqa: ASYNC110 - see above
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def listens(caplog: pytest.LogCaptureFixture) -> Callable[[], bool]:
+    """Whether the server has begun, so that it can see a change."""
+    caplog.set_level(logging.INFO)
+    return lambda: "listens on" in caplog.text
+
+
+def write_large(file: Path, unit: str = "day") -> None:
+    """Rules that a process of its own reads."""
+    rules = [
+        f"  - {{key: k, value: v{number}, rate_limit: {{unit: {unit}, requests_per_unit: 1}}}}\n"
+        for number in range(1_000)
+    ]
+    file.write_text("domain: d\ndescriptors:\n" + "".join(rules))
+
+
+async def test_a_server_stops_while_rules_are_read(
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listens: Callable[[], bool],
+) -> None:
+    """The process that reads them ends with it."""
+    program, number = tmp_path / "program", tmp_path / "number"
+    program.write_text(f"#!/bin/sh\necho $$ > {number}\nexec sleep 600\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    async with serving(settings):
+        await until(listens)
+        write_large(tmp_path / "rules.yaml")
+        await until(lambda: number.exists() and number.read_text().endswith("\n"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)
+
+
+async def test_old_rules_are_freed(
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listens: Callable[[], bool],
+) -> None:
+    """Also those that the server began with."""
+    monkeypatch.setattr(
+        answering, "frozen", nullcontext
+    )  # the collector does not show what is frozen
+    file = tmp_path / "rules.yaml"
+    write_large(file)
+
+    def units() -> set[str]:
+        """Of all rules in memory."""
+        rules = [one for one in gc.get_objects() if isinstance(one, Rule)]
+        return {limit.unit.name for rule in rules for limit in rule.limits}
+
+    async with serving(settings):
+        await until(listens)
+        assert units() == {"DAY"}
+        write_large(file, "hour")
+        await until(lambda: units() == {"HOUR"})
+
+
+def test_old_rules_are_freed_in_slices() -> None:
+    """A node does not take all nodes below it along."""
+    alive = 0
+
+    class Counted(Rule):
+        def __init__(self) -> None:
+            super().__init__("", ())
+            nonlocal alive
+            alive += 1
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    leaves = [Node("leaf", str(number), Counted()) for number in range(5 * FREED)]
+    held = [{"d": Domain("d", Children([Node("top", children=Children(leaves))]))}]
+    del leaves
+    left = [alive for _ in free_rules(held.pop())]
+    assert left[-1] <= 1  # the last one that the loop has seen
+    assert max(before - after for before, after in pairwise(left)) <= FREED

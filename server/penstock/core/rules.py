@@ -62,25 +62,44 @@ class _Branch:
 
     __slots__ = ("bare", "exact", "wildcards")
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        nodes = tuple(nodes)
-        wild = [(node.value, node) for node in nodes if "*" in node.value]
-        self.exact = {node.value: node for node in nodes if node.value and "*" not in node.value}
-        self.wildcards = Wildcards(wild) if wild else None
-        self.bare = next((node for node in nodes if not node.value), None)
+    def __init__(self) -> None:
+        self.exact: dict[str, Node] = {}
+        self.wildcards: Wildcards[Node] | None = None
+        self.bare: Node | None = None
+
+    def add(self, node: Node) -> None:
+        if not node.value:
+            self.bare = self.bare or node
+        elif "*" in node.value:
+            self.wildcards = self.wildcards or Wildcards()
+            self.wildcards.add(node.value, node)
+        else:
+            self.exact[node.value] = node
 
 
 class Children:
     """One level of the tree."""
 
-    __slots__ = ("_branches", "nodes")
+    __slots__ = ("_branches", "_nodes")
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.nodes = tuple(nodes)
-        by_key: dict[str, list[Node]] = {}
-        for node in self.nodes:
-            by_key.setdefault(node.key, []).append(node)
-        self._branches = {key: _Branch(nodes) for key, nodes in by_key.items()}
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._nodes: list[Node] = []
+        self._branches: dict[str, _Branch] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: Node) -> None:
+        """Add a node behind those that are there, while the tree is being built."""
+        self._nodes.append(node)
+        branch = self._branches.get(node.key)
+        if branch is None:
+            branch = self._branches[node.key] = _Branch()
+        branch.add(node)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, in file order."""
+        return tuple(self._nodes)
 
     def find(self, key: str, value: str) -> Node | None:
         branch = self._branches.get(key)
@@ -119,15 +138,19 @@ class Domain:
         """For each rule in file order: the nodes from the root to the rule's node."""
         yield from _rule_nodes(self.children, ())
 
-    def shown_keys(self, entries: Entries) -> tuple[str, ...]:
-        """The keys that lead to a rule, with the entries' values where the rule shows them."""
+    def rule_keys(self, entries: Entries) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The keys that lead to the rule of a descriptor, as the file has them; and the same keys
+        with the entries' values, where the rule shows them."""
         nodes, children = list[Node](), self.children
         for key, value in entries:
             node = cast("Node", children.find(key, value))
             nodes.append(node)
             children = cast("Children", node.children)
+        plain = tuple([node.composite_key for node in nodes])
         detailed = nodes[-1].detailed_metric
-        return tuple(
+        if not detailed and not any(node.value_to_metric for node in nodes):
+            return plain, plain
+        return plain, tuple(
             f"{key}_{value}"
             if value and (detailed or node.value_to_metric) and not node.share_threshold
             else node.composite_key
@@ -145,3 +168,16 @@ def _rule_nodes(children: Children, above: tuple[Node, ...]) -> Iterator[tuple[N
 
 Rules = Mapping[str, Domain]
 """All domains by name."""
+
+
+def all_nodes(rules: Rules) -> Iterator[Node]:
+    """Every node. A node comes before the nodes below it."""
+    for domain in rules.values():
+        yield from _all_nodes(domain.children)
+
+
+def _all_nodes(children: Children) -> Iterator[Node]:
+    for node in children.nodes:
+        yield node
+        if node.children is not None:
+            yield from _all_nodes(node.children)

@@ -5,6 +5,7 @@ their first `*`, or by the text after their last `*`. Only patterns that both be
 are tried one after the other.
 """
 
+from bisect import insort
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
@@ -28,23 +29,31 @@ def matches(pattern: str, value: str) -> bool:
 class Wildcards(Generic[T]):
     """Patterns in order, each with its target."""
 
-    __slots__ = ("_by_head", "_by_tail", "_head_sizes", "_others", "_tail_sizes")
+    __slots__ = ("_by_head", "_by_tail", "_count", "_head_sizes", "_others", "_tail_sizes")
 
-    def __init__(self, patterns: Iterable[tuple[str, T]]) -> None:
+    def __init__(self, patterns: Iterable[tuple[str, T]] = ()) -> None:
         self._by_head: dict[str, list[tuple[int, str, T]]] = {}
         self._by_tail: dict[str, list[tuple[int, str, T]]] = {}
         self._others: list[tuple[int, str, T]] = []
-        for order, (pattern, target) in enumerate(patterns):
-            head, tail = pattern[: pattern.index("*")], pattern[pattern.rindex("*") + 1 :]
-            entry = (order, pattern, target)
-            if head:
-                self._by_head.setdefault(head, []).append(entry)
-            elif tail:
-                self._by_tail.setdefault(tail, []).append(entry)
-            else:
-                self._others.append(entry)
-        self._head_sizes = sorted({len(head) for head in self._by_head})
-        self._tail_sizes = sorted({len(tail) for tail in self._by_tail})
+        self._head_sizes: list[int] = []
+        self._tail_sizes: list[int] = []
+        self._count = 0
+        for pattern, target in patterns:
+            self.add(pattern, target)
+
+    def add(self, pattern: str, target: T) -> None:
+        """Add a pattern behind those that are there."""
+        head, tail = pattern[: pattern.index("*")], pattern[pattern.rindex("*") + 1 :]
+        entry = (self._count, pattern, target)
+        self._count += 1
+        if head:
+            self._by_head.setdefault(head, []).append(entry)
+            _add_size(self._head_sizes, len(head))
+        elif tail:
+            self._by_tail.setdefault(tail, []).append(entry)
+            _add_size(self._tail_sizes, len(tail))
+        else:
+            self._others.append(entry)
 
     def first(self, value: str) -> T | None:
         """The target of the first pattern that matches."""
@@ -56,3 +65,8 @@ class Wildcards(Generic[T]):
         matching = (entry for entry in candidates if matches(entry[1], value))
         best = min(matching, key=lambda entry: entry[0], default=None)
         return None if best is None else best[2]
+
+
+def _add_size(sizes: list[int], size: int) -> None:
+    if size not in sizes:
+        insort(sizes, size)

@@ -28,6 +28,7 @@ from penstock.service.metadata import dynamic_metadata
 from penstock.service.metering import Metering
 from penstock.service.policies import Policies
 from penstock.service.prepared import Decode, Planned, Prepared, PreparedRequests, is_kept
+from penstock.slices import Slices, free, run_at_once
 from penstock.store.port import BucketStore
 from penstock.telemetry.metrics import Metrics
 
@@ -93,6 +94,7 @@ class Limiter:
     ) -> None:
         self._store = store
         self._metrics = metrics or Metrics()
+        self._shows_rules = metrics is not None
         self._counting = Counting(self._metrics, options.near_limit_ratio)
         self._options = options
         self._policies = policies
@@ -109,11 +111,17 @@ class Limiter:
 
     def use(self, rules: Rules) -> None:
         """Decide by these rules from now on. Buckets follow with their next take."""
-        self._rules = rules
-        self._rules_ms = self._clock_ms()
-        self._kept.clear()
-        self._counting.use(rules)
-        self._metering.use(rules, self._rules_ms)
+        run_at_once(self.use_in_slices(rules))
+
+    def use_in_slices(self, rules: Rules) -> Slices[None]:
+        """As `use`, in slices. Calls that come between two slices are decided by the old rules or
+        by the new rules, never by some of both."""
+        if self._shows_rules:
+            yield from self._counting.use(rules)
+        now_ms = self._clock_ms()
+        yield from self._metering.use(rules, now_ms)
+        self._rules, self._rules_ms = rules, now_ms
+        yield from free(self._kept.clear())
 
     def find(self, data: bytes, decode: Decode) -> Prepared:
         """Prepare the request that some bytes stand for, unless it is known already."""

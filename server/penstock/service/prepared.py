@@ -77,8 +77,10 @@ class PreparedRequests:
         if self._kept.get(old.source) is old:
             self._kept[old.source] = new
 
-    def clear(self) -> None:
-        self._kept = {}
+    def clear(self) -> list[Prepared]:
+        """Keep nothing any longer. Returns what was kept, for the caller to free in slices."""
+        kept, self._kept = self._kept, {}
+        return list(kept.values())
 
 
 def is_kept(data: bytes, descriptors: Sequence[Descriptor]) -> bool:

@@ -6,7 +6,7 @@ up to a bound.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -63,6 +63,8 @@ class RuleHits:
 
     def __init__(self) -> None:
         self._hits: dict[Path, Hits] = {}
+        self._alike: dict[Labels, list[Hits]] = {}
+        """By the labels for Prometheus, which may be the same for several rules."""
         self._detailed = 0
 
     def of(self, path: Path, plain: Path) -> Hits:
@@ -80,7 +82,14 @@ class RuleHits:
             self._detailed += 1
         elif len(self._hits) - self._detailed >= MAX_SERIES:
             path = (OTHER,)
-        return self._hits.setdefault(path, Hits(path))
+            if path in self._hits:
+                return self._hits[path]
+        return self._make(path)
+
+    def _make(self, path: Path) -> Hits:
+        made = self._hits[path] = Hits(path)
+        self._alike.setdefault(made.labels, []).append(made)
+        return made
 
     def counts(self) -> Iterator[tuple[Path, tuple[int, ...]]]:
         """The counts of each path, for `add` in another process."""
@@ -89,17 +98,14 @@ class RuleHits:
 
     def add(self, path: Path, counts: Iterable[int]) -> None:
         """Add the counts of a path from a worker. That worker has kept to the bounds."""
-        hits = self._hits.setdefault(path, Hits(path))
+        hits = self._hits.get(path) or self._make(path)
         for field, count in zip(FIELDS, counts, strict=True):
             setattr(hits, field, getattr(hits, field) + count)
 
     def families(self) -> "Iterator[HitsFamily]":
         """The counts. Prometheus gets them by the first two levels, as in the reference server."""
-        alike: dict[Labels, list[Hits]] = {}
-        for hits in self._hits.values():
-            alike.setdefault(hits.labels, []).append(hits)
         for field in TEXTS:
-            yield HitsFamily(field, alike)
+            yield HitsFamily(field, self._alike)
 
 
 class HitsFamily:
@@ -108,20 +114,21 @@ class HitsFamily:
     kind: Final = "counter"
     labels: Final = ("domain", "key1", "key2")
 
-    def __init__(self, field: str, alike: Mapping[Labels, Iterable[Hits]]) -> None:
+    def __init__(self, field: str, alike: Mapping[Labels, Sequence[Hits]]) -> None:
         self.name = f"ratelimit_service_rate_limit_{field}"
         self.text = TEXTS[field]
         self._field = field
         self._alike = alike
 
     def series(self) -> Iterator[tuple[Labels, Value]]:
+        """The series that there are now. Others may come while the caller pauses."""
         get = attrgetter(self._field)
-        for labels, alike in self._alike.items():
-            yield labels, Value(sum(map(get, alike)))
+        for labels, alike in zip(list(self._alike), list(self._alike.values()), strict=True):
+            yield labels, Value(get(alike[0]) if len(alike) == 1 else sum(map(get, alike)))
 
     def statsd_series(self) -> Iterator[tuple[str, Value]]:
         get = attrgetter(self._field)
-        for alike in self._alike.values():
+        for alike in list(self._alike.values()):
             for hits in alike:
                 yield f"{hits.name}.{self._field}", Value(get(hits))
 

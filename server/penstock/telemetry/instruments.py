@@ -6,8 +6,10 @@ series has a bound all the same. Only the thread of the event loop uses metrics.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Generic, Literal, TypeVar
+
+from penstock.slices import Slices, free
 
 Kind = Literal["counter", "gauge", "histogram"]
 Across = Literal["sum", "extreme"]
@@ -16,6 +18,9 @@ Labels = tuple[str, ...]
 
 MAX_SERIES: Final = 10_000
 """Series of one family. Prometheus can handle this many, and they take about 2 MB here."""
+
+SERIES_A_SLICE: Final = 500
+"""To make a series takes less than 1 µs."""
 
 OTHER: Final = "other"
 """Replaces all labels that come after the bound is reached."""
@@ -84,16 +89,27 @@ class Family(Generic[V]):
             found = self._series.setdefault(values, self._make())
         return found
 
-    def clear(self) -> None:
-        """Delete all series, for gauges of things that no longer exist."""
-        self._series.clear()
+    def show(self: "Family[Value]", values: Mapping[Labels, float]) -> Slices[None]:
+        """Have these series and no others, from the end of this on. For gauges of things that
+        come and go."""
+        shown: dict[Labels, Value] = {}
+        for number, (labels, value) in enumerate(values.items(), start=1):
+            if len(shown) >= MAX_SERIES:
+                labels = (OTHER,) * len(labels)
+            shown[labels] = Value(value)
+            if number % SERIES_A_SLICE == 0:
+                yield
+        old, self._series = self._series, shown
+        yield from free(list(old.values()))
 
     def series(self) -> Iterator[tuple[Labels, V]]:
-        yield from self._series.items()
+        """The series that there are now. Others may come while the caller pauses."""
+        # Two lists cost a tenth of a list of pairs: 0.1 ms for 10,000 series.
+        return zip(list(self._series), list(self._series.values()), strict=True)
 
     def statsd_series(self) -> Iterator[tuple[str, V]]:
         """The series by their names for StatsD."""
-        for values, series in self._series.items():
+        for values, series in self.series():
             # Only the last label can be empty: the name of a limit without a name.
             yield self._statsd.format(*map(clean_part, values)).rstrip("."), series
 

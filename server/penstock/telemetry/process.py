@@ -9,7 +9,9 @@ from typing import Final
 
 from penstock.telemetry.metrics import Metrics
 
-PAUSE_S: Final = 0.25
+LOOK_S: Final = 0.02
+"""A pause of answers shows with its length, less this much at most. To look so often takes 0.8 % of
+a core. Looks four times a second missed most pauses."""
 
 _PROC: Final = Path("/proc/self")
 
@@ -31,13 +33,15 @@ def _look(metrics: Metrics) -> None:
     if _PROC.exists():  # on Linux
         pages = int((_PROC / "statm").read_text().split()[1])
         metrics.memory_bytes.value = pages * os.sysconf("SC_PAGE_SIZE")
-        metrics.open_files.value = sum(1 for _ in (_PROC / "fd").iterdir())
+        # Linux tells the number since 6.2. To list 10,000 files takes 9 ms.
+        files = _PROC / "fd"
+        metrics.open_files.value = files.stat().st_size or sum(1 for _ in files.iterdir())
 
 
 async def measure_lag(metrics: Metrics) -> None:
-    """Sleep and measure how late the sleep ends, for ever."""
+    """Sleep and measure how late the sleep ends, for ever. It is late if the event loop pauses."""
     loop = asyncio.get_running_loop()
     while True:
-        due_s = loop.time() + PAUSE_S
-        await asyncio.sleep(PAUSE_S)
+        due_s = loop.time() + LOOK_S
+        await asyncio.sleep(LOOK_S)
         metrics.event_loop_lag.observe(max(loop.time() - due_s, 0.0))

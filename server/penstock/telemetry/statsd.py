@@ -3,16 +3,21 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
-from penstock.telemetry.instruments import Distribution, clean_part
+from penstock.slices import Slices, run
+from penstock.telemetry.instruments import Distribution, Series, clean_part
 from penstock.telemetry.metrics import AnyFamily
 
 LOG: Final = logging.getLogger(__name__)
 
 SEND_S: Final = 5.0
 """Time to connect and to send all lines."""
+
+SERIES_A_SLICE: Final = 100
+"""To name a series and to compare it takes 3 to 5 µs. A flush of 5,000 rules took 70 ms at once."""
 
 Tags = Iterable[tuple[str, str]]
 
@@ -32,37 +37,59 @@ class Changes:
         )
         self._sent: dict[Counted, float] = {}
         self._unsent: dict[Counted, float] = {}
+        """Only of what changed since the last send."""
 
-    def lines(self, families: Iterable[AnyFamily]) -> list[str]:
+    def lines(self, families: Iterable[AnyFamily]) -> Slices[list[str]]:
         """The lines to send. Until `sent` is called, the lines contain the same changes again."""
         gauges: dict[str, float] = {}
         # If cleaning makes two names equal, their counts add up.
         counts: defaultdict[Counted, float] = defaultdict(int)
-        for family in families:
-            # A timer of StatsD is in milliseconds. Sizes are sent as they are.
-            unit = 1000 if family.name.endswith("_seconds") else 1
-            for name, series in family.statsd_series():
-                if isinstance(series, Distribution):
-                    for bound, times in _by_bound(series):
-                        counts[name, _number(unit * bound)] += times
-                elif family.kind == "gauge":
-                    gauges[name] = series.value
-                else:
-                    counts[name, ""] += series.value
-        self._unsent = counts
+        series = ((family, *named) for family in families for named in family.statsd_series())
+        while some := list(islice(series, SERIES_A_SLICE)):
+            for family, name, one in some:
+                _add(gauges, counts, family, name, one)
+            yield
         lines = [f"{name}{self._suffix}:{_number(value)}|g" for name, value in gauges.items()]
-        for counted, count in counts.items():
-            if more := count - self._sent.get(counted, 0):
-                lines.append(self._line(*counted, more))
+        self._unsent = {}
+        while counts:
+            for counted, count in _pop(counts, SERIES_A_SLICE):
+                if more := count - self._sent.get(counted, 0):
+                    self._unsent[counted] = count
+                    lines.append(self._line(*counted, more))
+            yield
         return lines
 
     def sent(self) -> None:
-        self._sent = self._unsent
+        self._sent.update(self._unsent)
 
     def _line(self, name: str, value: str, more: float) -> str:
         if not value:
             return f"{name}{self._suffix}:{_number(more)}|c"
         return f"{name}{self._suffix}:{value}|ms|@{_rate(more)}"
+
+
+def _add(
+    gauges: dict[str, float],
+    counts: defaultdict[Counted, float],
+    family: AnyFamily,
+    name: str,
+    series: Series,
+) -> None:
+    if isinstance(series, Distribution):
+        # A timer of StatsD is in milliseconds. Sizes are sent as they are.
+        unit = 1000 if family.name.endswith("_seconds") else 1
+        for bound, times in _by_bound(series):
+            counts[name, _number(unit * bound)] += times
+    elif family.kind == "gauge":
+        gauges[name] = series.value
+    else:
+        counts[name, ""] += series.value
+
+
+def _pop(counts: dict[Counted, float], most: int) -> Iterator[tuple[Counted, float]]:
+    """Take some entries out of a dictionary. To free all of them at once takes too long."""
+    for _ in range(min(most, len(counts))):
+        yield counts.popitem()
 
 
 def _by_bound(series: Distribution) -> Iterable[tuple[float, int]]:
@@ -102,10 +129,10 @@ class Sender:
 
     async def send(self) -> None:
         """Send what changed. While StatsD is away, changes add up."""
-        lines = self._changes.lines(await self._read())
+        lines = await run(self._changes.lines(await self._read()))
         try:
             async with asyncio.timeout(SEND_S):
-                await _send(self._host, self._port, "".join(f"{line}\n" for line in lines))
+                await _send(self._host, self._port, lines)
         except (OSError, UnicodeError) as exc:  # includes TimeoutError; a host name may be invalid
             if not self._is_away:
                 why = str(exc) or "no answer in time"
@@ -120,12 +147,15 @@ class Sender:
         self._is_away = False
 
 
-async def _send(host: str, port: int, text: str) -> None:
+async def _send(host: str, port: int, lines: list[str]) -> None:
     """Open a new connection each time. An old connection could be dead without an error."""
     _, writer = await asyncio.open_connection(host, port)
     try:
-        writer.write(text.encode())
-        await writer.drain()
+        for begin in range(0, len(lines), SERIES_A_SLICE):
+            some = lines[begin : begin + SERIES_A_SLICE]
+            writer.write("".join([f"{line}\n" for line in some]).encode())
+            await writer.drain()
+            await asyncio.sleep(0)  # `drain` does not wait while StatsD keeps up
         writer.close()
         await writer.wait_closed()
     finally:

@@ -11,7 +11,8 @@ from penstock.transport.codec import answer_to_json, json_to_request
 from penstock.transport.http_accept import Accepting
 from penstock.transport.http_connection import Connections
 from penstock.transport.http_listen import listen
-from penstock.transport.http_site import ANSWER_S, Page, Reply, Site
+from penstock.transport.http_shared import Shared
+from penstock.transport.http_site import ANSWER_S, TEXT, Page, Reply, Site
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,11 +37,11 @@ class Pages:
     is_healthy: Callable[[], bool]
     why_not_ready: Callable[[], Awaitable[str]]
     """Empty if it is ready."""
-    metrics: Callable[[], Awaitable[str]]
+    metrics: Callable[[], Awaitable[bytes]]
     """In the text format of Prometheus."""
-    stats: Callable[[], Awaitable[str]]
+    stats: Callable[[], Awaitable[bytes]]
     """Lines of `name: value`."""
-    rules: Callable[[], Awaitable[str]]
+    rules: Callable[[], Awaitable[bytes]]
     """Lines, one for each rule."""
 
 
@@ -71,11 +72,11 @@ class HttpServer:
         self._service = service
         self._why_no_decisions = why_no_decisions
         self._pages = pages
-        metrics = Page(self._metrics, "metrics for Prometheus")
+        metrics = Page(_long_page(pages.metrics, PROMETHEUS), "metrics for Prometheus")
         self._debug = {
             "/": Page(self._index, "this list"),
-            "/rlconfig": Page(self._rules, "the rules in force"),
-            "/stats": Page(self._stats, "counters and gauges"),
+            "/rlconfig": Page(_long_page(pages.rules), "the rules in force"),
+            "/stats": Page(_long_page(pages.stats), "counters and gauges"),
         }
         site = Site(
             {
@@ -136,15 +137,18 @@ class HttpServer:
         code, text = answer_to_json(answer)
         return Reply(STATUSES.get(code, 500), text, "application/json")
 
-    async def _metrics(self, _: bytes) -> Reply:
-        return Reply(200, await self._pages.metrics(), PROMETHEUS)
-
     async def _index(self, _: bytes) -> Reply:
         lines = [f"{path}: {page.help}\n" for path, page in self._debug.items()]
         return Reply(200, "".join(lines))
 
-    async def _rules(self, _: bytes) -> Reply:
-        return Reply(200, await self._pages.rules())
 
-    async def _stats(self, _: bytes) -> Reply:
-        return Reply(200, await self._pages.stats())
+def _long_page(
+    make: Callable[[], Awaitable[bytes]], content_type: str = TEXT
+) -> Callable[[bytes], Awaitable[Reply]]:
+    """A page that is long, so it is made once for all who ask for it at the same time."""
+    shared = Shared(make)
+
+    async def answer(_: bytes) -> Reply:
+        return Reply(200, await shared.get(), content_type)
+
+    return answer

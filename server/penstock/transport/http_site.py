@@ -23,12 +23,16 @@ ANSWER_S: Final = 5.0
 LEAST_GZIP: Final = 1_024
 """Bytes from which compressing is worth it: shorter answers fit into one packet."""
 
+GZIP_APART: Final = 64 * 1_024
+"""Bytes from which a thread compresses, while the event loop goes on. To compress this many takes
+0.5 ms, and the metrics of 5,000 rules 15 ms."""
+
 TEXT: Final = "text/plain; charset=utf-8"
 
 
 class Reply(NamedTuple):
     status: int
-    text: str
+    text: str | bytes
     content_type: str = TEXT
 
 
@@ -111,13 +115,16 @@ async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes | Reply:
 
 def respond(reply: Reply, accept_encoding: str = "") -> web.Response:
     # Half of a surrogate pair, which YAML can name, has no UTF-8.
-    body = reply.text.encode(errors="backslashreplace")
+    text = reply.text
+    body = text.encode(errors="backslashreplace") if isinstance(text, str) else text
     headers = {
         "Content-Type": reply.content_type,
         "Server": "penstock",
         "X-Content-Type-Options": "nosniff",
     }
-    response = web.Response(status=reply.status, body=body, headers=headers)
+    response = web.Response(
+        status=reply.status, body=body, headers=headers, zlib_executor_size=GZIP_APART
+    )
     if len(body) >= LEAST_GZIP:
         response.headers["Vary"] = "Accept-Encoding"
         if _takes_gzip(accept_encoding):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -33,8 +33,8 @@ LOOK_S: Final = 1.0
 READY_S: Final = 0.9
 """For a worker to say whether it is ready: a look at the store takes 0.8 s, and probes wait 1 s."""
 
-AWAITED_S: Final = 2.0
-"""For a worker to say whom it waits for."""
+ANSWER_S: Final = 2.0
+"""For a worker to answer anything else."""
 
 
 @asynccontextmanager
@@ -120,14 +120,12 @@ class Crew:
             return "no worker serves"
         return "; ".join(_once(await self._ask_all("ready", READY_S)))
 
-    async def read_rules(self) -> str:
+    async def read_rules(self) -> bytes:
         """The rules of the first worker that answers. All workers follow the same files."""
         for slot in self._slots:
-            try:
-                return str(await slot.ask("rules", timeout_s=AWAITED_S))
-            except ChannelError:
-                continue
-        return ""
+            with suppress(ChannelError):
+                return str(await slot.ask("rules", timeout_s=ANSWER_S)).encode()
+        return b""
 
     async def read_metrics(self) -> list[AnyFamily]:
         await asyncio.gather(*[slot.read_metrics() for slot in self._slots])
@@ -144,7 +142,7 @@ class Crew:
         """Workers that nobody needs any more go on serving until that is so for all."""
 
         async def look() -> str:
-            return ", and ".join(_once(await self._ask_all("awaited", AWAITED_S)))
+            return ", and ".join(_once(await self._ask_all("awaited", ANSWER_S)))
 
         self.begin_drain()
         await drain(look, timeout_s)

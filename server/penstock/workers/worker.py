@@ -145,7 +145,7 @@ class Worker:
             "decide": self._decide,
             "metrics": lambda _: take_snapshot(serving().metrics),
             "ready": lambda _: serving().why_not_ready(),
-            "rules": lambda _: serving().read_rules(),
+            "rules": lambda _: self._read_rules(serving()),
             "ended parts": lambda names: serving().note_ended_elsewhere(names),
             "connections": lambda _: self._count_connections(serving()),
             "drain": lambda _: serving().begin_drain(),
@@ -164,6 +164,9 @@ class Worker:
     def _count_connections(self, answering: Answering) -> list[int]:
         """Those that are open, and all that have ever arrived."""
         return [answering.connections, cast("Lane", self._lane).received]
+
+    async def _read_rules(self, answering: Answering) -> str:
+        return (await answering.read_rules()).decode()
 
     async def _decide(self, body: Any) -> Any:
         question = Question.read(body)

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from penstock.config import read_apart as reading
 from penstock.config import watch
 from penstock.config.rules import LoadedRules, RulesSource
 from penstock.config.watch import RulesWatcher
@@ -208,3 +210,72 @@ async def test_a_change_is_not_lost_to_a_fault(
             await following.next()
     async with asyncio.timeout(PATIENCE_S):
         assert sorted((await anext(following.watcher.changes())).rules) == ["b"]
+
+
+def grow(file: Path, key: str) -> None:
+    """Rules too large for a thread."""
+    lines = [f"  - key: {key}-{number}\n" for number in range(2_000)]
+    replace(file, f"domain: {key}\ndescriptors:\n" + "".join(lines))
+    assert file.stat().st_size > watch.SMALL_BYTES
+
+
+async def test_large_rules_are_read_by_a_process_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small rules are read here."""
+    read = []
+
+    async def read_apart(source: RulesSource) -> LoadedRules:
+        read.append(source)
+        return await reading.read_apart(source)
+
+    monkeypatch.setattr(watch, "read_apart", read_apart)
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    grow(file, "large")
+    assert await following.next() == ["large"]
+    assert read == [RulesSource(file)]
+    replace(file, "domain: small\n")
+    assert await following.next() == ["small"]
+    assert len(read) == 1
+
+
+async def test_a_change_while_rules_are_read_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come too late for the process that reads, and is then read next."""
+    file = tmp_path / "rules.yaml"
+
+    async def read_apart(source: RulesSource) -> LoadedRules:
+        loaded = await reading.read_apart(source)
+        if list(loaded.rules) == ["first"]:
+            grow(file, "second")
+        return loaded
+
+    monkeypatch.setattr(watch, "read_apart", read_apart)
+    file.write_text("domain: a\n")
+    following = Following(file)
+    grow(file, "first")
+    assert await following.next() == ["first"]
+    assert await following.next() == ["second"]
+
+
+async def test_rules_that_could_not_be_read_are_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a process is killed: it is counted and logged, and the change is not lost."""
+    monkeypatch.setattr(watch, "RETRY_S", 0)
+    python = sys.executable
+    file = tmp_path / "rules.yaml"
+    file.write_text("domain: a\n")
+    following = Following(file)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    grow(file, "large")
+    coming = asyncio.create_task(following.next())
+    async with asyncio.timeout(60):
+        while following.errors < 2:  # noqa: ASYNC110 - the watcher tells in no other way
+            await asyncio.sleep(LOOK_S)
+    monkeypatch.setattr(sys, "executable", python)
+    assert await coming == ["large"]
+    assert "the last good rules stay in force, trying again in 0 s" in caplog.text

@@ -18,6 +18,7 @@ from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.service.metering import LEARNS_MS, Metering
 from penstock.service.policies import Policies
+from penstock.slices import run_at_once
 from penstock.store.memory import MemoryStore
 from penstock.store.policy_port import Change
 
@@ -160,11 +161,11 @@ async def test_a_reload_begins_no_new_minute_and_forgets_nothing() -> None:
 def test_a_rule_that_was_gone_is_learned_anew() -> None:
     """Another one may have its place."""
     learned, meter = Metering(), ("rule", "d", "d.user")
-    learned.use(rules(), NOW)
+    run_at_once(learned.use(rules(), NOW))
     learned.learn((meter,))
     assert learned.own_amount(meter, NOW + LEARNS_MS) is Mode.CHARGE
-    learned.use(rules(path="d.other"), NOW + LEARNS_MS)
-    learned.use(rules(), NOW + LEARNS_MS)
+    run_at_once(learned.use(rules(path="d.other"), NOW + LEARNS_MS))
+    run_at_once(learned.use(rules(), NOW + LEARNS_MS))
     assert learned.own_amount(meter, NOW + LEARNS_MS) is Mode.TAKE_OR_CHARGE
     assert learned.own_amount(meter, NOW + 2 * LEARNS_MS) is Mode.TAKE
 
@@ -173,7 +174,7 @@ def test_what_the_keys_of_requests_add_is_bounded(monkeypatch: pytest.MonkeyPatc
     """An override needs no rule, and clients may choose its keys."""
     monkeypatch.setattr(metering, "MAX_LEARNED", 3)
     learned = Metering()
-    learned.use({}, NOW)
+    run_at_once(learned.use({}, NOW))
     meters = [override_meter("d", ((f"key-{number}", ""),)) for number in range(5)]
     for meter in meters:
         learned.learn((meter,))

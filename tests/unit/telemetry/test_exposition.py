@@ -2,14 +2,15 @@
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.telemetry.exposition import prometheus_text, stats_text
+from penstock.telemetry.exposition import LINES, _LabelTexts, prometheus_pieces, stats_pieces
 from penstock.telemetry.hits import RuleHits
-from penstock.telemetry.instruments import Distribution, Family, Value
+from penstock.telemetry.instruments import MAX_SERIES, Distribution, Family, Value
 from penstock.telemetry.metrics import SECONDS, SIZES, Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -84,7 +85,7 @@ def test_every_metric_has_its_type_and_text() -> None:
     """A reader learns them, though the reference server's counters don't end in `_total`."""
     metrics = Metrics()
     expected = {family.name: family for family in metrics.families()}
-    text = prometheus_text(metrics.families())
+    text = "".join(prometheus_pieces(metrics.families()))
     assert text.endswith("\n")
     types = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
     assert types == {name: family.kind for name, family in expected.items()}
@@ -103,7 +104,7 @@ def test_times_may_be_shown_in_milliseconds() -> None:
     for family in (metrics.response_seconds, metrics.store_call_seconds):
         family.of("x").observe(0.0021)
         family.of("x").observe(0.25)
-    text = prometheus_text(metrics.families(), {name})
+    text = "".join(prometheus_pieces(metrics.families(), {name}))
     found = read(metrics)
     shown = [line for line in text.splitlines() if line.startswith(f"{name}_")]
     bounds = [0.5, 1, 2.5, 5, 10, 20, 50, 100, 250, 500, 1000, 2500]
@@ -128,7 +129,7 @@ def test_the_debug_page_has_a_line_for_each_value() -> None:
     metrics.rule_hits.of(("d", "k_v"), ("d", "k_v")).total_hits += 7
     metrics.response_seconds.of("json").observe(0.25)
     metrics.response_seconds.of("json").observe(0.5)
-    lines = stats_text(metrics.families()).splitlines()
+    lines = "".join(stats_pieces(metrics.families())).splitlines()
     assert lines == sorted(lines)
     assert {
         "ratelimit.service.rate_limit.d.k_v.total_hits: 7",
@@ -145,3 +146,54 @@ def test_a_line_twice_would_be_found() -> None:
     """The reader of these tests is strict."""
     with pytest.raises(AssertionError, match="twice"):
         read_text('x{a="1"} 1\nx{a="1"} 2\n')
+
+
+def many(count: int) -> Metrics:
+    """Metrics of this many rules, and some histograms."""
+    metrics = Metrics()
+    for number in range(count):
+        path = ("d", f"user_u{number}")
+        metrics.rule_hits.of(path, path)
+        metrics.limit_rate.of("d", f"user_u{number}", "").value = number
+        metrics.response_seconds.of(f"method-{number % 100}").observe(0.1)
+    return metrics
+
+
+@pytest.mark.parametrize("make", [prometheus_pieces, stats_pieces])
+def test_a_page_is_made_in_short_pieces(make: Callable[..., Iterator[str]]) -> None:
+    """However many lines it has: answers go out between two pieces."""
+    pieces = list(make(many(2_000).families()))
+    lines = [piece.count("\n") for piece in pieces]
+    assert sum(lines) > 12_000
+    assert max(lines) < 2 * LINES
+    assert all(piece.endswith("\n") for piece in pieces if piece)
+
+
+def test_series_are_read_a_few_at_a_time() -> None:
+    """Also where lines have to be sorted, before the first of them is shown."""
+    read = 0
+
+    class Counted(Family[Value]):
+        def statsd_series(self) -> Iterator[tuple[str, Value]]:
+            nonlocal read
+            for one in super().statsd_series():
+                read += 1
+                yield one
+
+    family = Counted("x_total", "x", "counter", ("a",), Value)
+    for number in range(5_000):
+        family.of(str(number))
+    before, most = 0, 0
+    for _ in stats_pieces([family]):
+        most, before = max(most, read - before), read
+    assert read == 5_000
+    assert 0 < most <= 2 * LINES
+
+
+def test_a_label_is_made_once() -> None:
+    """The labels of rules are most of a page, and never change; a bound holds all the same."""
+    texts = _LabelTexts(("a",))
+    assert texts["x",] == texts["x",] == '{a="x"}'
+    for number in range(2 * MAX_SERIES + 10):
+        assert texts[str(number),] == f'{{a="{number}"}}'
+    assert len(texts) <= 2 * MAX_SERIES

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from penstock.slices import run_at_once
 from penstock.telemetry.instruments import (
     MAX_SERIES,
     OTHER,
@@ -42,12 +43,32 @@ def test_the_number_of_series_has_a_bound() -> None:
     assert found["a", "7"].value == 2
 
 
-def test_what_is_no_more_can_be_forgotten() -> None:
-    """As gauges of limits that a reload took away."""
+def test_what_is_no_more_is_not_shown() -> None:
+    """As gauges of limits that a reload took away; the others are as they were until then."""
+    gauges = family()
+    gauges.of("gone").add()
+    gauges.of("stays").add()
+    run_at_once(gauges.show({("stays",): 2, ("new",): 3}))
+    assert {labels: one.value for labels, one in gauges.series()} == {("stays",): 2, ("new",): 3}
+
+
+def test_shown_series_have_a_bound() -> None:
+    """Gauges of 20,000 limits are 10,000 series, and one for all others."""
+    gauges = family()
+    run_at_once(gauges.show({(str(number),): number for number in range(2 * MAX_SERIES)}))
+    assert len(list(gauges.series())) == MAX_SERIES + 1
+    assert gauges.of(OTHER).value == 2 * MAX_SERIES - 1
+
+
+def test_series_may_come_while_a_page_is_made() -> None:
+    """The page shows those that were there when it began."""
     counted = family()
     counted.of("x").add()
-    counted.clear()
-    assert list(counted.series()) == []
+    counted.of("y").add()
+    reading = counted.series()
+    next(reading)
+    counted.of("z").add()
+    assert [labels for labels, _ in reading] == [("y",)]
 
 
 def test_a_value_on_a_bound_counts_below_it() -> None:

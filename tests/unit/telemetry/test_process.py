@@ -51,7 +51,7 @@ def test_figures_are_of_the_moment_they_are_read() -> None:
 
 async def test_a_busy_loop_shows_as_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that does not let others run makes them late by as long as it takes."""
-    monkeypatch.setattr(process, "PAUSE_S", 0.0)
+    monkeypatch.setattr(process, "LOOK_S", 0.0)
     metrics = Metrics()
     measuring = asyncio.create_task(process.measure_lag(metrics))
     for _ in range(10):

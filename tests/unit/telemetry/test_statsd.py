@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -11,10 +11,11 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from penstock.slices import run_at_once
 from penstock.telemetry import statsd
-from penstock.telemetry.instruments import MAX_SERIES, Family, Value
+from penstock.telemetry.instruments import MAX_SERIES, Family, Series, Value
 from penstock.telemetry.metrics import SECONDS, AnyFamily, Metrics
-from penstock.telemetry.statsd import Changes, ReadMetrics, Sender
+from penstock.telemetry.statsd import SERIES_A_SLICE, Changes, ReadMetrics, Sender
 
 from tests.support.processes import PATIENCE_S
 
@@ -127,10 +128,10 @@ def test_what_did_not_change_is_not_sent() -> None:
     """Only gauges are, which StatsD forgets otherwise."""
     metrics, changes = Metrics(), Changes()
     hit(metrics)
-    first = changes.lines(metrics.families())
-    assert changes.lines(metrics.families()) == first
+    first = run_at_once(changes.lines(metrics.families()))
+    assert run_at_once(changes.lines(metrics.families())) == first
     changes.sent()
-    again = changes.lines(metrics.families())
+    again = run_at_once(changes.lines(metrics.families()))
     assert set(first) - set(again) == {f"{HITS}:1|c", f"{HITS[:-10]}within_limit:1|c"}
     assert {line.rpartition("|")[2] for line in again} == {"g"}
 
@@ -201,7 +202,7 @@ def test_timers_give_the_right_count(seen: list[tuple[int, int]]) -> None:
     times = metrics.response_seconds.of("ShouldRateLimit")
     for bucket, count in seen:
         times.counts[bucket] += count
-        received.read(changes.lines(metrics.families()))
+        received.read(run_at_once(changes.lines(metrics.families())))
         changes.sent()
     expected: defaultdict[str, int] = defaultdict(int)
     for bucket, count in seen:
@@ -229,7 +230,13 @@ def test_no_count_is_cut_to_one_less(counts: Iterable[int]) -> None:
     for count in counts:
         before = received.timers[TIMES]["0.5"]
         times.counts[0] += count
-        received.read([line for line in changes.lines([metrics.response_seconds]) if TIMES in line])
+        received.read(
+            [
+                line
+                for line in run_at_once(changes.lines([metrics.response_seconds]))
+                if TIMES in line
+            ]
+        )
         changes.sent()
         if received.timers[TIMES]["0.5"] != before + count:
             wrong.append(count)
@@ -241,7 +248,7 @@ def test_sizes_are_no_times() -> None:
     metrics, received = Metrics(), Received()
     metrics.store_batch_size.observe(3)
     metrics.event_loop_lag.observe(0.02)
-    received.read(Changes().lines(metrics.families()))
+    received.read(run_at_once(Changes().lines(metrics.families())))
     assert received.timers == {
         "penstock.store_batch_size": {"4": 1},
         "penstock.event_loop_lag_seconds": {"20": 1},
@@ -254,7 +261,7 @@ def test_tags_are_appended_as_the_reference_server_does() -> None:
     hit(metrics, 2)
     metrics.response_seconds.of("json").observe(1)
     tags = [("zone", "eu-1.a"), ("app", "a:b|c d")]
-    received.read(Changes(tags).lines(metrics.families()))
+    received.read(run_at_once(Changes(tags).lines(metrics.families())))
     suffix = ".__app=a_b_c_d.__zone=eu-1_a"
     assert received.counters[HITS + suffix] == 2
     assert received.timers[f"ratelimit_server.json.response_time{suffix}"] == {"1000": 1}
@@ -267,7 +274,7 @@ def test_names_that_are_one_when_clean_add_up() -> None:
     for value, times in (("a b", 5), ("a#b", 3)):
         metrics.rule_hits.of(("d", f"user_{value}"), ("d", "user")).total_hits += times
     for _ in range(3):
-        received.read(changes.lines(metrics.families()))
+        received.read(run_at_once(changes.lines(metrics.families())))
         changes.sent()
     assert received.counters["ratelimit.service.rate_limit.d.user_a_b.total_hits"] == 8
 
@@ -287,4 +294,31 @@ def test_numbers_have_no_exponent(value: float, line: str) -> None:
     """And keep their digits: memory is counted in bytes."""
     gauge = Family("x", "x", "gauge", (), Value)
     gauge.of().value = value
-    assert Changes().lines([gauge]) == [line]
+    assert run_at_once(Changes().lines([gauge])) == [line]
+
+
+def test_a_flush_is_made_in_slices() -> None:
+    """However many series there are: answers go out between two slices."""
+    metrics, changes = Metrics(), Changes()
+    for number in range(1_000):
+        metrics.rule_hits.of(("d", f"user_{number}"), ("d", f"user_{number}")).total_hits += 1
+    read = 0
+
+    def counted(family: AnyFamily) -> AnyFamily:
+        inner = family.statsd_series
+
+        def statsd_series() -> Iterator[tuple[str, Series]]:
+            nonlocal read
+            for one in inner():
+                read += 1
+                yield one
+
+        setattr(family, "statsd_series", statsd_series)  # noqa: B010 - a method of one object
+        return family
+
+    before, slices = 0, 0
+    for _ in changes.lines(map(counted, metrics.families())):
+        assert read - before <= SERIES_A_SLICE
+        before, slices = read, slices + 1
+    assert read > 5_000
+    assert slices >= 2 * 5_000 / SERIES_A_SLICE

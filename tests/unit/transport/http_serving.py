@@ -12,6 +12,7 @@ from penstock.core.limits import Limit
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
+from penstock.slices import join
 from penstock.transport.http import HttpPort, HttpServer, Pages
 from penstock.transport.rls import RateLimitService
 
@@ -38,8 +39,8 @@ class Shown:
             raise self.error
         return text
 
-    async def page(self, text: str) -> str:
-        return self.text(text)
+    async def page(self, text: str) -> bytes:
+        return await join([self.text(text)])
 
     async def why_not_ready(self) -> str:
         if self.gate is not None:

@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -177,6 +178,23 @@ async def test_a_page_that_hangs_is_given_up(
     monkeypatch.setattr(http_site, "ANSWER_S", 0.1)
     served.shown.gate = asyncio.Event()
     assert await served.get("/ready") == (503, "no answer in 0.1 s\n")
+
+
+async def test_a_long_page_is_compressed_by_a_thread(served: Serving) -> None:
+    """The event loop answers others meanwhile; a short page is not worth a thread."""
+    used = []
+
+    class Watched(ThreadPoolExecutor):
+        def submit(self, *args: Any, **more: Any) -> Future[Any]:
+            used.append(args[0].__name__)
+            return super().submit(*args, **more)
+
+    with Watched(1) as executor:
+        asyncio.get_running_loop().set_default_executor(executor)
+        for length, threads in ((http_site.GZIP_APART // 2, 0), (10 * http_site.GZIP_APART, 1)):
+            served.shown.metrics = f"# {'x' * length}\n"
+            assert await served.get("/metrics") == (200, served.shown.metrics)
+            assert used.count("compress") == threads  # the client uses the thread, too
 
 
 async def test_text_that_has_no_utf8_is_shown_escaped(served: Serving) -> None:

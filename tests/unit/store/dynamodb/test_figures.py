@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
+from penstock.slices import run_at_once
 from penstock.store.dynamodb.groups import FRESH_MS
 from penstock.store.dynamodb.hints import KEPT
 from penstock.store.dynamodb.keys import primary_key
@@ -104,7 +105,7 @@ class Bench:
         self.scene.proxy.calls.clear()
         self.items.clear()
         for store in self.stores:
-            store.metrics.store_writes.clear()
+            run_at_once(store.metrics.store_writes.show({}))
 
     def cost(self) -> Cost:
         calls = self.scene.proxy.calls
