@@ -59,7 +59,8 @@ ALLOWED = {
         "penstock.supervise", "penstock.slices",
     },
     "penstock.workers": {
-        "penstock.workers", "penstock.answering", "penstock.build", "penstock.transport",
+        "penstock", "penstock.workers", "penstock.answering", "penstock.build",
+        "penstock.transport",
         "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
         "penstock.event_loop", "penstock.slices",
     },

@@ -11,6 +11,7 @@ from typing import Final
 from penstock.build import grpc_listener, rules_source
 from penstock.config.problems import RulesError
 from penstock.config.settings import Settings
+from penstock.slices import run, run_at_once
 from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import watch_process
@@ -74,7 +75,7 @@ class Crew:
         self.service: Final = RemoteService(self._slots)
         self._has_begun = False
         self._is_draining = False
-        self._retired = retire()
+        self._retired = run_at_once(retire())
         """What workers have counted that have ended."""
         watch_process(self.metrics)
 
@@ -129,9 +130,10 @@ class Crew:
 
     async def read_metrics(self) -> list[AnyFamily]:
         await asyncio.gather(*[slot.read_metrics() for slot in self._slots])
-        # No await from here on: a worker that ends meanwhile would be counted twice.
+        own = run_at_once(take_snapshot(self.metrics))
+        # At one moment: a worker that ends meanwhile is either here or among those that ended.
         snapshots = [slot.snapshot for slot in self._slots if slot.snapshot is not None]
-        return total([take_snapshot(self.metrics), self._retired, *snapshots]).families()
+        return (await run(total([own, self._retired, *snapshots]))).families()
 
     def begin_drain(self) -> None:
         self._is_draining = True
@@ -183,7 +185,7 @@ class Crew:
         """Keep what a worker had counted that has ended."""
         snapshot, slot.snapshot = slot.snapshot, None
         if snapshot is not None:
-            self._retired = retire(self._retired, snapshot)
+            self._retired = run_at_once(retire(self._retired, snapshot))
 
     def _tell_ended_parts(self) -> None:
         """Health checks over gRPC, which workers answer, depend on the ports of the parent, too."""

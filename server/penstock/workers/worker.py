@@ -7,8 +7,9 @@ import socket
 from typing import Any, Final, cast
 
 from penstock.answering import Answering, open_answering
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.event_loop import choose_loop
+from penstock.slices import run, run_at_once
 from penstock.supervise import Work
 from penstock.telemetry.logs import set_up
 from penstock.telemetry.repeats import Repeats
@@ -101,7 +102,7 @@ class Worker:
                 self._begun.set_result({"error": str(exc)})
             return EXIT_ERROR
         # Only now: what the store still had to write is counted, too.
-        self._stopped.set_result(take_snapshot(answering.metrics))
+        self._stopped.set_result(run_at_once(take_snapshot(answering.metrics)))
         return 0
 
     def _keep_parts(self, answering: Answering, channel: Channel, repeats: Repeats) -> None:
@@ -143,7 +144,7 @@ class Worker:
         return {
             "begin": self._handle_begin,
             "decide": self._decide,
-            "metrics": lambda _: take_snapshot(serving().metrics),
+            "metrics": lambda _: run(take_snapshot(serving().metrics)),
             "ready": lambda _: serving().why_not_ready(),
             "rules": lambda _: self._read_rules(serving()),
             "ended parts": lambda names: serving().note_ended_elsewhere(names),
@@ -154,7 +155,10 @@ class Worker:
         }
 
     async def _handle_begin(self, body: Any) -> dict[str, str]:
-        self._begin.set_result(Begin.read(body))
+        try:
+            self._begin.set_result(Begin.read(body))
+        except ConfigError as exc:
+            return {"error": str(exc)}
         return await self._begun
 
     async def _handle_stop(self, grace_s: float) -> Snapshot:
