@@ -38,7 +38,7 @@ class Begin:
 
     @classmethod
     def read(cls, body: Any) -> "Begin":
-        """ConfigError if the parent is of another version: the two may not understand each other."""
+        """ConfigError if the parent has another version: they may not understand each other."""
         version, settings, port = body
         if version != __version__:
             raise ConfigError(
