@@ -61,9 +61,10 @@ ALLOWED = {
         "penstock.supervise", "penstock.slices",
     },
     "penstock.workers": {
-        "penstock.workers", "penstock.answering", "penstock.build", "penstock.transport",
+        "penstock", "penstock.workers", "penstock.answering", "penstock.build",
+        "penstock.transport",
         "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
-        "penstock.event_loop",
+        "penstock.event_loop", "penstock.slices",
     },
     "penstock.event_loop": {"penstock.errors"},
     "penstock.server": {

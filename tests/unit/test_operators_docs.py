@@ -219,7 +219,7 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
     grpc, calls, idle = DEFAULT_BOUNDS, DEFAULT_CALL_BOUNDS, http_connection.IDLE_S
     assert bounds == {
         "gRPC: connections": f"{descriptors.MAX_GRPC:,}, or what [open files](#open-files) allow, "
-        "or `--grpc-max-connections`",
+        "or `--grpc-max-connections`; each worker has an equal part",
         "gRPC: from connecting to the end of the handshake": f"{grpc.handshake_ms // 1000} s",
         "gRPC: a connection without calls": f"{grpc.idle_ms // 60_000} min",
         "gRPC: a client from which nothing comes": f"a PING after {grpc.ping_after_ms // 1000} s, "
@@ -232,8 +232,8 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
         "also decompressed",
         "a request: what is in it": f"{MAX_DESCRIPTORS} descriptors, "
         f"and {MAX_ENTRIES:,} entries in all",
-        "calls that are decided at once": f"{Settings().max_calls}, or `--max-calls`; "
-        "as many reports on top of these",
+        "calls that are decided at once": f"{Settings().max_calls}, or `--max-calls`, "
+        "in each worker; as many reports on top of these",
         "HTTP: connections on the main port": f"{descriptors.MAX_HTTP:,}, or what open files allow",
         "HTTP: connections on each other port": f"{descriptors.MAX_OTHER}",
         "HTTP: from one answer to the next request's headers, or to the first": f"{idle:g} s",

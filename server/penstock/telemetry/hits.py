@@ -93,7 +93,7 @@ class RuleHits:
 
     def counts(self) -> Iterator[tuple[Path, tuple[int, ...]]]:
         """The counts of each path, for `add` in another process."""
-        for path, hits in self._hits.items():
+        for path, hits in zip(list(self._hits), list(self._hits.values()), strict=True):
             yield path, _COUNTS(hits)
 
     def add(self, path: Path, counts: Iterable[int]) -> None:

@@ -4,13 +4,14 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
 from penstock.build import grpc_listener, rules_source
 from penstock.config.problems import RulesError
 from penstock.config.settings import Settings
+from penstock.slices import run, run_at_once
 from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import watch_process
@@ -33,8 +34,8 @@ LOOK_S: Final = 1.0
 READY_S: Final = 0.9
 """For a worker to say whether it is ready: a look at the store takes 0.8 s, and probes wait 1 s."""
 
-AWAITED_S: Final = 2.0
-"""For a worker to say whom it waits for."""
+ANSWER_S: Final = 2.0
+"""For a worker to answer anything else."""
 
 
 @asynccontextmanager
@@ -74,7 +75,7 @@ class Crew:
         self.service: Final = RemoteService(self._slots)
         self._has_begun = False
         self._is_draining = False
-        self._retired = retire()
+        self._retired = run_at_once(retire())
         """What workers have counted that have ended."""
         watch_process(self.metrics)
 
@@ -123,17 +124,16 @@ class Crew:
     async def read_rules(self) -> bytes:
         """The rules of the first worker that answers. All workers follow the same files."""
         for slot in self._slots:
-            try:
-                return str(await slot.ask("rules", timeout_s=AWAITED_S)).encode()
-            except ChannelError:
-                continue
+            with suppress(ChannelError):
+                return str(await slot.ask("rules", timeout_s=ANSWER_S)).encode()
         return b""
 
     async def read_metrics(self) -> list[AnyFamily]:
         await asyncio.gather(*[slot.read_metrics() for slot in self._slots])
-        # No await from here on: a worker that ends meanwhile would be counted twice.
+        own = run_at_once(take_snapshot(self.metrics))
+        # At one moment: a worker that ends meanwhile is either here or among those that ended.
         snapshots = [slot.snapshot for slot in self._slots if slot.snapshot is not None]
-        return total([take_snapshot(self.metrics), self._retired, *snapshots]).families()
+        return (await run(total([own, self._retired, *snapshots]))).families()
 
     def begin_drain(self) -> None:
         self._is_draining = True
@@ -144,7 +144,7 @@ class Crew:
         """Workers that nobody needs any more go on serving until that is so for all."""
 
         async def look() -> str:
-            return ", and ".join(_once(await self._ask_all("awaited", AWAITED_S)))
+            return ", and ".join(_once(await self._ask_all("awaited", ANSWER_S)))
 
         self.begin_drain()
         await drain(look, timeout_s)
@@ -185,7 +185,7 @@ class Crew:
         """Keep what a worker had counted that has ended."""
         snapshot, slot.snapshot = slot.snapshot, None
         if snapshot is not None:
-            self._retired = retire(self._retired, snapshot)
+            self._retired = run_at_once(retire(self._retired, snapshot))
 
     def _tell_ended_parts(self) -> None:
         """Health checks over gRPC, which workers answer, depend on the ports of the parent, too."""

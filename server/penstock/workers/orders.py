@@ -4,8 +4,15 @@ from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from penstock import __version__
 from penstock.config.settings import Settings
-from penstock.errors import InvalidRequestError, OverloadError, RequestError, StoreError
+from penstock.errors import (
+    ConfigError,
+    InvalidRequestError,
+    OverloadError,
+    RequestError,
+    StoreError,
+)
 
 STORE_ERRORS: Final = {error.__name__: error for error in (StoreError, OverloadError)}
 REQUEST_ERRORS: Final = {error.__name__: error for error in (RequestError, InvalidRequestError)}
@@ -27,11 +34,17 @@ class Begin:
         return self.settings.transport == "native"
 
     def write(self) -> Any:
-        return [asdict(self.settings), self.grpc_port]
+        return [__version__, asdict(self.settings), self.grpc_port]
 
     @classmethod
     def read(cls, body: Any) -> "Begin":
-        settings, port = body
+        """ConfigError if the parent has another version: they may not understand each other."""
+        version, settings, port = body
+        if version != __version__:
+            raise ConfigError(
+                f"version {__version__} was installed while version {version} runs: restart the "
+                "server to use it"
+            )
         return cls(Settings(**{name: _tuples(value) for name, value in settings.items()}), port)
 
 

@@ -7,8 +7,9 @@ import socket
 from typing import Any, Final, cast
 
 from penstock.answering import Answering, open_answering
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.event_loop import choose_loop
+from penstock.slices import run, run_at_once
 from penstock.supervise import Work
 from penstock.telemetry.logs import set_up
 from penstock.telemetry.repeats import Repeats
@@ -101,7 +102,7 @@ class Worker:
                 self._begun.set_result({"error": str(exc)})
             return EXIT_ERROR
         # Only now: what the store still had to write is counted, too.
-        self._stopped.set_result(take_snapshot(answering.metrics))
+        self._stopped.set_result(run_at_once(take_snapshot(answering.metrics)))
         return 0
 
     def _keep_parts(self, answering: Answering, channel: Channel, repeats: Repeats) -> None:
@@ -143,9 +144,9 @@ class Worker:
         return {
             "begin": self._handle_begin,
             "decide": self._decide,
-            "metrics": lambda _: take_snapshot(serving().metrics),
+            "metrics": lambda _: run(take_snapshot(serving().metrics)),
             "ready": lambda _: serving().why_not_ready(),
-            "rules": self._read_rules,
+            "rules": lambda _: self._read_rules(serving()),
             "ended parts": lambda names: serving().note_ended_elsewhere(names),
             "connections": lambda _: self._count_connections(serving()),
             "drain": lambda _: serving().begin_drain(),
@@ -153,11 +154,11 @@ class Worker:
             "stop": self._handle_stop,
         }
 
-    async def _read_rules(self, _: object) -> str:
-        return (await cast("Answering", self._answering).read_rules()).decode()
-
     async def _handle_begin(self, body: Any) -> dict[str, str]:
-        self._begin.set_result(Begin.read(body))
+        try:
+            self._begin.set_result(Begin.read(body))
+        except ConfigError as exc:
+            return {"error": str(exc)}
         return await self._begun
 
     async def _handle_stop(self, grace_s: float) -> Snapshot:
@@ -167,6 +168,9 @@ class Worker:
     def _count_connections(self, answering: Answering) -> list[int]:
         """Those that are open, and all that have ever arrived."""
         return [answering.connections, cast("Lane", self._lane).received]
+
+    async def _read_rules(self, answering: Answering) -> str:
+        return (await answering.read_rules()).decode()
 
     async def _decide(self, body: Any) -> Any:
         question = Question.read(body)

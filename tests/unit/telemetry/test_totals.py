@@ -1,15 +1,16 @@
 """Metrics of several processes: their total is what one process would show."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.slices import run_at_once
+from penstock.telemetry import totals
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.statsd import Changes
-from penstock.telemetry.totals import Snapshot, retire, take_snapshot, total
+from penstock.telemetry.totals import ROWS, Snapshot, take_snapshot
 
 from tests.support.metrics import read, sample
 
@@ -60,8 +61,16 @@ def statsd_lines(metrics: Metrics) -> list[str]:
 
 def sent(metrics: Metrics) -> Snapshot:
     """A snapshot as it arrives in the parent."""
-    arrived: Snapshot = json.loads(json.dumps(take_snapshot(metrics)))
+    arrived: Snapshot = json.loads(json.dumps(run_at_once(take_snapshot(metrics))))
     return arrived
+
+
+def total(snapshots: Iterable[Snapshot]) -> Metrics:
+    return run_at_once(totals.total(snapshots))
+
+
+def retire(*snapshots: Snapshot) -> Snapshot:
+    return run_at_once(totals.retire(*snapshots))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), events, st.booleans())))
@@ -119,3 +128,20 @@ def test_a_worker_that_ended_leaves_its_counts_and_no_gauges() -> None:
     assert shown[sample("ratelimit_service_config_load_success")] == 9
     assert sample("penstock_limit_burst", domain="d", rule="here") in shown
     assert sample("penstock_limit_burst", domain="d", rule="gone") not in shown
+
+
+def test_many_rules_are_sent_and_added_in_pieces() -> None:
+    """None of them holds up answers, and rules that come meanwhile do no harm."""
+    metrics = Metrics()
+    for number in range(10 * ROWS):
+        path = ("d", f"k{number}")
+        metrics.rule_hits.of(path, path).total_hits += 1
+    work = take_snapshot(metrics)
+    next(work)
+    metrics.rule_hits.of(("d", "new"), ("d", "new")).total_hits += 1
+    snapshot = run_at_once(work)
+    rows = [sum(map(len, json.loads(piece).values())) for piece in snapshot]
+    assert max(rows) <= ROWS
+    assert sum(1 for _ in totals.total([snapshot])) == len(rows) > 10
+    one = sample("ratelimit_service_rate_limit_total_hits", domain="d", key1="k2499")
+    assert read(total([snapshot, snapshot]))[one] == 2

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 from penstock.config.settings import Settings
-from penstock.errors import InvalidRequestError, OverloadError, RequestError, StoreError
+from penstock.errors import (
+    ConfigError,
+    InvalidRequestError,
+    OverloadError,
+    RequestError,
+    StoreError,
+)
 from penstock.workers.orders import Begin, Question, read_answer, write_answer, write_error
 
 
@@ -30,6 +36,13 @@ def test_a_worker_has_the_settings_of_its_parent() -> None:
     assert [type(getattr(begin.settings, one.name)) for one in fields(Settings)] == [
         type(getattr(settings, one.name)) for one in fields(Settings)
     ]
+
+
+def test_a_worker_of_another_version_does_not_begin() -> None:
+    """Another version was installed while the parent runs, and the message says what to do."""
+    _, *rest = sent(Begin(Settings(), 8081).write())
+    with pytest.raises(ConfigError, match=r"was installed while version 0\.0\.1 runs: restart"):
+        Begin.read(["0.0.1", *rest])
 
 
 @pytest.mark.parametrize("timeout_s", [None, 0.25])
