@@ -35,9 +35,7 @@ class Answers:
 
     def share_us(self, share: float) -> int:
         """The latency that this share of the calls did not exceed."""
-        return self.latencies_us[
-            min(int(share * len(self.latencies_us)), len(self.latencies_us) - 1)
-        ]
+        return self.latencies_us[int(share * (len(self.latencies_us) - 1))]
 
     @property
     def p50_us(self) -> int:

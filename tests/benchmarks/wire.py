@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from threading import Event, Thread
 from typing import NamedTuple
@@ -71,69 +72,52 @@ def _median(figures: Sequence[Figures]) -> Figures:
     return Figures(*[statistics.median(values) for values in zip(*figures, strict=True)])
 
 
-def show_wire(rounds: int = ROUNDS) -> None:
-    """Compare the transports on the stores that need no other machine."""
-    with tempfile.TemporaryDirectory() as name, ExitStack() as running:
-        columns = [
-            Column(
-                f"{store}, {transport}",
-                running.enter_context(run_ours(Path(name), store, transport)),
-            )
-            for store in STORES
-            for transport in TRANSPORTS
-        ]
-        for title, load in LOADS.items():
-            _show(title, measure(columns, load, rounds))
-        native = [column for column in columns if "native" in column.name]
-        _show("1,000 connections with one call in flight each", measure(native, MANY, rounds))
-        sqlite = [column for column in columns if "sqlite" in column.name]
-        _show("a steady 500 calls a second, on 4 connections", measure(sqlite, STEADY, rounds))
-
-
 LOADS = {
     "4 connections with 32 calls in flight each": BUSY,
     "one connection, one call at a time": ALONE,
+    "1,000 connections with one call in flight each": MANY,
+    "a steady 500 calls a second, on 4 connections": STEADY,
 }
+
+
+def show_wire(rounds: int = ROUNDS) -> None:
+    """Compare the transports on the stores that need no other machine."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as running:
+        columns = []
+        for store, transport in product(STORES, TRANSPORTS):
+            target = running.enter_context(run_ours(Path(name), store, transport))
+            columns.append(Column(f"{store}, {transport}", target))
+        for title, load in LOADS.items():
+            _show(title, measure(columns, load, rounds))
 
 
 def show_target(address: str, rounds: int = ROUNDS) -> None:
     """The same loads on a server that runs already."""
     target = Target(address)
     target.check()
-    column = Column(address, target)
     for title, load in LOADS.items():
-        _show(title, measure([column], load, rounds))
-    _show("1,000 connections with one call in flight each", measure([column], MANY, rounds))
-    _show("a steady 500 calls a second, on 4 connections", measure([column], STEADY, rounds))
+        _show(title, measure([Column(address, target)], load, rounds))
 
 
 def show_disturbed(rounds: int = ROUNDS) -> None:
     """A steady load, while operators look at 5,000 rules and at all buckets."""
+    plain, disturbed = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rules = folder / "rules.yaml"
-        more = "".join(
-            f"  - {{key: user, value: v{number}, rate_limit: {{unit: hour, requests_per_unit: 9}}}}\n"
-            for number in range(MANY_RULES)
-        )
-        rules.write_text(RULES.read_text() + more)
+        rate = "rate_limit: {unit: hour, requests_per_unit: 9}"
+        more = [f"  - {{key: user, value: v{number}, {rate}}}\n" for number in range(MANY_RULES)]
+        rules.write_text(RULES.read_text() + "".join(more))
         with run_ours(folder, "sqlite", "native", rules=rules) as target:
             store = f"sqlite:///{folder}/sqlite-native.db"
-            plain, disturbed = [], []
             for _ in range(rounds):
                 plain.append(_measure_once(target, STEADY))
-                with (
-                    _repeated(lambda: get(target.http, "/metrics")),
-                    _repeated(lambda: _list(store)),
-                ):
+                scrapes = _repeated(lambda: get(target.http, "/metrics"))
+                with scrapes, _repeated(lambda: _list(store)):
                     disturbed.append(_measure_once(target, STEADY))
-        _show(
-            "a steady 500 calls a second on SQLite with 5,000 rules",
-            {
-                "undisturbed": _median(plain),
-                "scraped every second, with `bucket list`": _median(disturbed),
-            },
-        )
+    title = "a steady 500 calls a second on SQLite with 5,000 rules"
+    looks = "scraped every second, with `bucket list`"
+    _show(title, {"undisturbed": _median(plain), looks: _median(disturbed)})
 
 
 def _list(store: str) -> None:
