@@ -11,13 +11,14 @@ from penstock.service.headers import HeaderNames
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.statsd import Sender
 from penstock.transport.descriptors import Shares, open_files_limit, share
-from penstock.transport.grpc_options import ConnectionBounds
-from penstock.transport.grpcio import Listener
 from penstock.transport.http import HttpPort
+from penstock.transport.listener import ConnectionBounds, Listener
 from penstock.transport.tls import CLIENT_CA, choose_tls
 
 if TYPE_CHECKING:
     from penstock.telemetry.otel import OtelTracer
+    from penstock.transport.grpcio import GrpcServer
+    from penstock.transport.native.server import NativeServer
 
 OTLP: Final = "otlp"
 NO_EXPORTER: Final = "none"
@@ -49,6 +50,17 @@ def grpc_listener(settings: Settings) -> Listener:
         max_message_bytes=settings.max_request_bytes,
         bounds=ConnectionBounds(most=connection_shares(settings).grpc),
     )
+
+
+def choose_transport(settings: Settings) -> "type[GrpcServer] | type[NativeServer]":
+    """What serves gRPC. Only that is imported: gRPC's C library takes memory and time to start."""
+    if settings.transport == "grpcio":
+        from penstock.transport.grpcio import GrpcServer
+
+        return GrpcServer
+    from penstock.transport.native.server import NativeServer
+
+    return NativeServer
 
 
 def connection_shares(settings: Settings) -> Shares:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from penstock import __version__
 from penstock.build import (
     check_source,
+    choose_transport,
     connection_shares,
     grpc_listener,
     http_ports,
@@ -39,8 +40,8 @@ from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.process import measure_lag, watch_process
 from penstock.telemetry.repeats import Repeats
 from penstock.transport.descriptors import raise_open_files_limit
-from penstock.transport.grpcio import GrpcServer, Listener
 from penstock.transport.http import HttpServer, Pages
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 from penstock.transport.served import Peeks
 
@@ -128,7 +129,7 @@ class _Server:
         )
         service = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
-        self._grpc = GrpcServer(
+        self._grpc = choose_transport(settings)(
             service, listener, peeks=Peeks(peeks, lambda domain: domain in self._rules)
         )
         self._http = HttpServer(

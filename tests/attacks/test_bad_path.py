@@ -33,9 +33,11 @@ def restarts(server: Penstock) -> float:
 
 
 @pytest.mark.parametrize("times", [1, 5])
-async def test_a_path_that_is_not_utf8_does_not_end_the_service(tmp_path: Path, times: int) -> None:
+async def test_a_path_that_is_not_utf8_does_not_end_the_service(
+    transport: str, tmp_path: Path, times: int
+) -> None:
     """However often one is sent, calls are answered afterwards, at the same port."""
-    with penstock(tmp_path, rules=RULES, store="memory:") as server:
+    with penstock(tmp_path, "--transport", transport, rules=RULES, store="memory:") as server:
         for sent in range(times):
             with connect(server.port) as connection:
                 send_bad_path(connection)
@@ -49,13 +51,17 @@ async def test_a_path_that_is_not_utf8_does_not_end_the_service(tmp_path: Path, 
         assert server.terminate() == 0
 
 
-async def test_a_server_that_cannot_listen_again_ends_with_an_error(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_listen_again_ends_with_an_error(
+    transport: str, tmp_path: Path
+) -> None:
     """Whoever runs it learns of it: a process that serves nobody must not look well."""
     folder = tmp_path / "sockets"
     folder.mkdir()
     path = folder / "rls.sock"
     flags = ("--grpc-uds", str(path))
-    with penstock(tmp_path, *flags, rules=RULES, store="memory:") as server:
+    with penstock(
+        tmp_path, "--transport", transport, *flags, rules=RULES, store="memory:"
+    ) as server:
         assert (await call(f"unix:{path}", ASK)).overall_code == 1
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(20)

@@ -152,11 +152,11 @@ def test_as_many_as_may_be_are_taken() -> None:
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
 async def test_two_million_descriptors_are_refused_by_a_real_server(
-    tmp_path: Path, compression: grpc.Compression
+    transport: str, tmp_path: Path, compression: grpc.Compression
 ) -> None:
     """By their length, also where gzip makes 4 KB of them; and it serves on."""
     bomb = DOMAIN + EMPTY_DESCRIPTORS * 2_000_000
-    with penstock(tmp_path, rules=RULES, store="memory:") as server:
+    with penstock(tmp_path, "--transport", transport, rules=RULES, store="memory:") as server:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(server.address, bomb, compression=compression)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -164,10 +164,18 @@ async def test_two_million_descriptors_are_refused_by_a_real_server(
         assert (await call(server.address, ASK)).overall_code == 1
 
 
-async def test_the_longest_request_is_a_setting(tmp_path: Path) -> None:
+async def test_the_longest_request_is_a_setting(transport: str, tmp_path: Path) -> None:
     """Over gRPC and on /json alike."""
     long = encode_request(Request("d", (Descriptor((("many", "v" * 2_000),)),)))
-    with penstock(tmp_path, "--max-request-bytes", "1024", rules=RULES, store="memory:") as server:
+    with penstock(
+        tmp_path,
+        "--transport",
+        transport,
+        "--max-request-bytes",
+        "1024",
+        rules=RULES,
+        store="memory:",
+    ) as server:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(server.address, long)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

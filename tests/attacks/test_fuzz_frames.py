@@ -99,10 +99,12 @@ def penstock_answers(server: Penstock) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_random_and_mutated_frames_do_not_end_the_service(tmp_path: Path, seed: int) -> None:
+def test_random_and_mutated_frames_do_not_end_the_service(
+    transport: str, tmp_path: Path, seed: int
+) -> None:
     """Afterwards it answers, looks well, and has said nothing but that a part was restarted."""
     rng = random.Random(seed)
-    with penstock(tmp_path, rules=RULES, store="memory:") as server:
+    with penstock(tmp_path, "--transport", transport, rules=RULES, store="memory:") as server:
         for _ in range(CONNECTIONS):
             preface = PREFACE if rng.random() < 0.9 else rng.randbytes(rng.randint(1, 40))
             connect_when_it_listens(server, preface + b"".join(mutate(rng, good_frames(rng))))

@@ -103,10 +103,12 @@ async def test_reports_have_as_much_room_again() -> None:
     assert status["limit_remaining"] == 1_000_000 - 2 - 14
 
 
-async def test_every_one_of_many_calls_at_once_is_seen_and_counted(tmp_path: Path) -> None:
+async def test_every_one_of_many_calls_at_once_is_seen_and_counted(
+    transport: str, tmp_path: Path
+) -> None:
     """None is cancelled on the way in, and what is not admitted gets the configured answer."""
     flags = ("--max-calls", "16", "--on-unavailable", "deny")
-    with penstock(tmp_path, *flags, rules=RULES) as server:
+    with penstock(tmp_path, "--transport", transport, *flags, rules=RULES) as server:
         async with grpc.aio.insecure_channel(server.address, options=ALONE) as channel:
             method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PATH)
 

@@ -12,15 +12,16 @@ from penstock.core.request import Descriptor, Request
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
+from penstock.transport.call_bounds import CallBounds
 from penstock.transport.codec import decode_response, encode_request
-from penstock.transport.grpcio import GrpcServer, Listener
-from penstock.transport.open_calls import OpenCalls
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
 from tests.attacks.calls import PATH, RULES, call
 from tests.support.http2 import END_HEADERS, HEADERS, call_headers, connect, frame
 from tests.support.metrics import read_text, sample
 from tests.support.processes import Penstock, penstock
+from tests.support.transports import MakeServer
 from tests.support.web import get
 from tests.unit.transport.conftest import NOW, Running, rules
 
@@ -47,10 +48,10 @@ def memory_mb(server: Penstock) -> float:
     "path", [PATH, "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"]
 )
 async def test_unfinished_calls_take_little_memory_and_no_one_s_place(
-    tmp_path: Path, path: str
+    transport: str, tmp_path: Path, path: str
 ) -> None:
     """15,000 on each of two connections, 500 MB without bounds. Each method is a way in."""
-    with penstock(tmp_path, rules=RULES, store="memory:") as server:
+    with penstock(tmp_path, "--transport", transport, rules=RULES, store="memory:") as server:
         assert (await call(server.address, ASK)).overall_code == 1
         before_mb = memory_mb(server)
         with ExitStack() as held:
@@ -64,28 +65,28 @@ async def test_unfinished_calls_take_little_memory_and_no_one_s_place(
 
 
 @asynccontextmanager
-async def calling(open_calls: OpenCalls) -> AsyncIterator[grpc.aio.Channel]:
+async def calling(make_server: MakeServer, bounds: CallBounds) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to a server with bounds of its own."""
     limiter = Limiter(MemoryStore(), Options(), lambda: NOW)
     limiter.use(rules())
-    server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0), open_calls)
+    server = make_server(RateLimitService(limiter), Listener("127.0.0.1", 0), bounds)
     async with grpc.aio.insecure_channel(await server.start()) as channel:
         yield channel
     await server.stop(0)
 
 
-async def test_a_call_without_its_message_ends() -> None:
+async def test_a_call_without_its_message_ends(make_server: MakeServer) -> None:
     """The caller is told why, and a call that ends without a message is told, too."""
-    async with calling(OpenCalls(message_s=0.05)) as channel:
+    async with calling(make_server, CallBounds(message_s=0.05)) as channel:
         method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(PATH)
         silent = method()
         assert await silent.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert await silent.details() == "the message of the call did not come in time"
 
 
-async def test_a_call_that_ends_without_a_message_is_told() -> None:
+async def test_a_call_that_ends_without_a_message_is_told(make_server: MakeServer) -> None:
     """There is nothing to decide."""
-    async with calling(OpenCalls()) as channel:
+    async with calling(make_server, CallBounds()) as channel:
         method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(PATH)
         empty = method()
         await empty.done_writing()
@@ -93,9 +94,9 @@ async def test_a_call_that_ends_without_a_message_is_told() -> None:
         assert await empty.details() == "the call has no message"
 
 
-async def test_the_oldest_unfinished_call_makes_room() -> None:
+async def test_the_oldest_unfinished_call_makes_room(make_server: MakeServer) -> None:
     """Those that came later still have their turn."""
-    async with calling(OpenCalls(message_s=600, max_waiting=2)) as channel:
+    async with calling(make_server, CallBounds(message_s=600, max_waiting=2)) as channel:
         method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(PATH)
         unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PATH)
         oldest = method()
@@ -110,9 +111,9 @@ async def test_the_oldest_unfinished_call_makes_room() -> None:
             assert decode_response(await one)["overall_code"] == "OK"
 
 
-async def test_streams_that_stay_open_are_few() -> None:
+async def test_streams_that_stay_open_are_few(make_server: MakeServer) -> None:
     """Health watchers and reflection: above the bound they are refused, and told so."""
-    async with calling(OpenCalls(max_streams=2)) as channel:
+    async with calling(make_server, CallBounds(max_streams=2)) as channel:
         watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
         kept = [watch(b"") for _ in range(2)]

@@ -42,6 +42,7 @@ ALLOWED = {
     },
     "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
     "penstock.memory": set(),
+    "penstock.event_loop": {"penstock.errors"},
     "penstock.server": {
         "penstock", "penstock.build", "penstock.server", "penstock.transport", "penstock.service",
         "penstock.store", "penstock.config", "penstock.core", "penstock.errors",
@@ -50,7 +51,7 @@ ALLOWED = {
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
-        "penstock.store.policy_port", "penstock.telemetry.logs",
+        "penstock.store.policy_port", "penstock.telemetry.logs", "penstock.event_loop",
     },
     "penstock.__main__": {"penstock.cli"},
     "penstock": set(),

@@ -26,9 +26,10 @@ from penstock.store.sqlite import schema
 from penstock.telemetry import hits, otel, otlp
 from penstock.telemetry.instruments import MAX_SERIES
 from penstock.telemetry.metrics import SECONDS, Metrics
-from penstock.transport import descriptors, http_connection, http_site, open_calls
+from penstock.transport import descriptors, http_connection, http_site
+from penstock.transport.call_bounds import DEFAULT_CALL_BOUNDS
 from penstock.transport.codec import METHOD, SERVICE
-from penstock.transport.grpc_options import DEFAULT_BOUNDS, MAX_STREAMS
+from penstock.transport.listener import DEFAULT_BOUNDS
 from penstock.transport.served import QUIET_S
 
 from tests.support.doc_tables import ALERTS
@@ -215,7 +216,7 @@ def test_the_runbook_has_the_times_of_the_code() -> None:
 def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
     """How many connections there may be, and for how long."""
     bounds = {name: cells[0] for name, cells in table(SECURITY, "on").items()}
-    grpc, idle = DEFAULT_BOUNDS, http_connection.IDLE_S
+    grpc, calls, idle = DEFAULT_BOUNDS, DEFAULT_CALL_BOUNDS, http_connection.IDLE_S
     assert bounds == {
         "gRPC: connections": f"{descriptors.MAX_GRPC:,}, or what [open files](#open-files) allow, "
         "or `--grpc-max-connections`",
@@ -223,10 +224,10 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
         "gRPC: a connection without calls": f"{grpc.idle_ms // 60_000} min",
         "gRPC: a client from which nothing comes": f"a PING after {grpc.ping_after_ms // 1000} s, "
         f"which has {grpc.pong_within_ms // 1000} s to be answered",
-        "gRPC: calls of one connection at a time": f"{MAX_STREAMS:,}",
-        "gRPC: calls that wait for their message": f"{open_calls.MAX_WAITING}, "
-        f"for {open_calls.MESSAGE_S:g} s",
-        "gRPC: streams of health watchers and reflection": f"{open_calls.MAX_STREAMS:,}",
+        "gRPC: calls of one connection at a time": f"{grpc.max_streams:,}",
+        "gRPC: calls that wait for their message": f"{calls.max_waiting}, "
+        f"for {calls.message_s:g} s",
+        "gRPC: streams of health watchers and reflection": f"{calls.max_streams:,}",
         "a request": f"{DEFAULT_MAX_BYTES // 1024} KiB, or `--max-request-bytes`, "
         "also decompressed",
         "a request: what is in it": f"{MAX_DESCRIPTORS} descriptors, "

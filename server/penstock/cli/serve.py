@@ -37,6 +37,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     # This import takes half of the start time of `penstock`. Other commands do not need it.
+    from penstock.event_loop import choose_loop
     from penstock.server import serve
 
     settings = read_settings(arguments, os.environ)
@@ -44,7 +45,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if ignored := find_ignored(name for name, value in os.environ.items() if value):
         LOG.info("ignored variables, which have no meaning here: %s", ", ".join(ignored))
     try:
-        asyncio.run(serve(settings, repeats))
+        with asyncio.Runner(loop_factory=choose_loop(settings.event_loop)) as runner:
+            runner.run(serve(settings, repeats))
     finally:
         repeats.tell_all()
     return 0

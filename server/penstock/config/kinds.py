@@ -120,6 +120,8 @@ FORMAT: Final = Kind(_one_of("text", "json"), "text|json")
 PROTOCOL: Final = Kind(_one_of("http", "grpc"), "http|grpc")
 SOURCE: Final = Kind(_one_of("file", "grpc_xds_sotw"), "file|grpc_xds_sotw")
 UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
+TRANSPORT: Final = Kind(_one_of("native", "grpcio"), "native|grpcio")
+EVENT_LOOP: Final = Kind(_one_of("auto", "uvloop", "asyncio"), "auto|uvloop|asyncio")
 DECISIONS: Final = Kind(_one_of("auto", "on", "off"), "auto|on|off")
 # The reference server knows more names.
 LEVEL: Final = Kind(

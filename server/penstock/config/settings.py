@@ -15,6 +15,7 @@ from penstock.config.kinds import (
     COUNT,
     DECISIONS,
     DURATION,
+    EVENT_LOOP,
     FORMAT,
     LEVEL,
     PORT,
@@ -25,6 +26,7 @@ from penstock.config.kinds import (
     SOURCE,
     TAGS,
     TEXT,
+    TRANSPORT,
     UNAVAILABLE,
     Address,
     Kind,
@@ -103,6 +105,18 @@ class Settings:
         TEXT,
         "",
         "name that a client's certificate must have: a DNS name, an IP address or a URI",
+    )
+    transport: str = _setting(
+        "PENSTOCK_TRANSPORT",
+        TRANSPORT,
+        "native",
+        "what serves gRPC: Penstock's own transport, or grpc.aio, which is several times slower",
+    )
+    event_loop: str = _setting(
+        "PENSTOCK_EVENT_LOOP",
+        EVENT_LOOP,
+        "auto",
+        "event loop of the process; auto: uvloop where it is installed, otherwise asyncio's own",
     )
     grpc_max_connections: int = _setting(
         "PENSTOCK_GRPC_MAX_CONNECTIONS",

@@ -1,18 +1,15 @@
 """Lets in only clients whose certificate has a certain name.
 
-Asked of each call, not in the handshake, where gRPC for Python has no place for it.
+Clients are refused by their calls, not in the handshake: so they are told, and gRPC for Python has
+no other place for it.
 """
 
-import inspect
 import ipaddress
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
-
-import grpc
+from typing import Final
 
 from penstock.core.foreign_text import show
 
@@ -26,9 +23,9 @@ _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 """How a URI begins (RFC 3986, section 3.1). No DNS name has a colon."""
 
-if TYPE_CHECKING:  # at run time these can't be given types
-    Handler = grpc.RpcMethodHandler[Any, Any]
-    Context = grpc.aio.ServicerContext[Any, Any]
+REFUSED: Final = "the client's certificate does not have the name that this server asks for"
+"""Answered as PERMISSION_DENIED. Not UNAUTHENTICATED: who they are is known, and no other try with
+this certificate would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,40 +69,13 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-class NamedClients(grpc.aio.ServerInterceptor):
-    """Answers PERMISSION_DENIED to others, whatever they call.
-
-    Not UNAUTHENTICATED: who they are is known, and no other try with this certificate would help.
-    """
+class AllowedName:
+    """The name that clients must have."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lets_in = lru_cache(REMEMBERED)(self._look)
-
-    async def intercept_service(
-        self,
-        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]",
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> "Handler | None":
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        make, behaviour = _parts(handler)
-
-        async def checked(request: Any, context: "Context") -> Any:
-            if not self._lets_in(_names(context)):
-                await context.abort(
-                    grpc.StatusCode.PERMISSION_DENIED,
-                    "the client's certificate does not have the name that this server asks for",
-                )
-            answer = behaviour(request, context)
-            if not inspect.isasyncgen(answer):
-                return await answer
-            async for response in answer:
-                await context.write(response)
-            return None
-
-        return make(checked, handler.request_deserializer, handler.response_serializer)
+        self.is_among = lru_cache(REMEMBERED)(self._look)
+        """Whether a certificate with these names is let in."""
 
     def _look(self, names: Names) -> bool:
         """Only once for each certificate's names, so the log holds a line and not a flood."""
@@ -114,23 +84,3 @@ class NamedClients(grpc.aio.ServerInterceptor):
             shown = show(repr(names))
             LOG.warning("refusing clients with %s: GRPC_CLIENT_TLS_SAN is %r", shown, self._name)
         return found
-
-
-def _parts(handler: "Handler") -> "tuple[Callable[..., Handler], Any]":
-    """What makes such a handler, and what it does."""
-    if handler.request_streaming and handler.response_streaming:
-        return grpc.stream_stream_rpc_method_handler, handler.stream_stream
-    if handler.request_streaming:
-        return grpc.stream_unary_rpc_method_handler, handler.stream_unary
-    if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler, handler.unary_stream
-    return grpc.unary_unary_rpc_method_handler, handler.unary_unary
-
-
-def _names(context: "Context") -> Names:
-    peer = context.auth_context()
-
-    def texts(kind: str) -> Iterable[str]:
-        return (value.decode("ascii", "backslashreplace") for value in peer.get(kind, ()))
-
-    return Names(tuple(texts("peer_dns")), tuple(texts("peer_uri")), tuple(texts("peer_ip")))

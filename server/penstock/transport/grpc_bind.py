@@ -3,18 +3,15 @@
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import grpc
 
 from penstock.errors import ConfigError
 from penstock.transport.address import write_address
 from penstock.transport.http_listen import resolve, why_refused
-from penstock.transport.tls import server_credentials
-from penstock.transport.unix_socket import free_path
-
-if TYPE_CHECKING:
-    from penstock.transport.grpcio import Listener
+from penstock.transport.listener import Listener
+from penstock.transport.unix_socket import NO_PLACE, free_path
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - it is asked for
 
@@ -22,9 +19,10 @@ PORT_TRIES: Final = 20
 """A port that is free on IPv6 is nearly always free on IPv4, too."""
 
 
-async def bind(server: grpc.aio.Server, listener: "Listener") -> int:
+async def bind(
+    server: grpc.aio.Server, listener: Listener, credentials: grpc.ServerCredentials | None
+) -> int:
     """Bind the listener's address; returns the real port. ConfigError if it can't be."""
-    credentials = server_credentials(listener.tls) if listener.tls else None
 
     def add(address: str) -> int:  # RuntimeError if it is refused
         if credentials is not None:
@@ -40,13 +38,13 @@ async def bind(server: grpc.aio.Server, listener: "Listener") -> int:
             return _add_ipv4_only(add, listener.port)
         return add(listener.address)
     except RuntimeError as exc:
-        place = "the path is too long, or its directory does not exist"
+        place = NO_PLACE
         if not listener.uds:
             place = await _why_refused(listener)
         raise ConfigError(f"cannot listen on {listener.address}: {place}") from exc
 
 
-async def _why_refused(listener: "Listener") -> str:
+async def _why_refused(listener: Listener) -> str:
     """Ask the system for the same address: gRPC does not tell what it said."""
     try:
         family, address = await resolve(listener.host, listener.port)

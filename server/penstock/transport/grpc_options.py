@@ -3,19 +3,12 @@
 Each option was tried on grpcio 1.85 with raw sockets; its name alone does not say what it does.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from penstock.transport.grpcio import Listener
+from penstock.transport.listener import Listener
 
 MAX_MS: Final = 2**31 - 1
 """What gRPC takes for a time: 24 days, which it reads as never."""
-
-MAX_STREAMS: Final = 2_048
-"""Calls of one connection at a time, which may hold 18 KB each before Python sees them. Above that
-clients wait for a call to end, or open another connection. Not fewer: until a client has read our
-SETTINGS it may send any number, and gRPC refuses those above without a word to this server."""
 
 MAX_PENDING: Final = 16_384
 """Calls that arrived and that Python has not seen yet, which hold 300 MB at most. gRPC's own 1,000
@@ -25,37 +18,18 @@ server."""
 Options = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionBounds:
-    """How many connections clients may hold open, and for how long without using them."""
-
-    most: int = 1_000
-    """Further ones are closed as soon as they are accepted."""
-    handshake_ms: int = 10_000
-    """From connecting to the end of the TLS handshake and the client's SETTINGS."""
-    idle_ms: int = 300_000
-    """Without a call. Clients are asked to go (GOAWAY), and connect anew for the next call."""
-    ping_after_ms: int = 60_000
-    """Without a byte from the client: it is sent a PING."""
-    pong_within_ms: int = 20_000
-    """For the answer to a PING. A client that vanished would else hold its streams for ever."""
-
-
-DEFAULT_BOUNDS: Final = ConnectionBounds()
-
-
-def grpc_options(listener: "Listener") -> Options:
+def grpc_options(listener: Listener) -> Options:
     return (
         *_connection_options(listener),
         # gRPC holds a message against this again once it is decompressed.
         ("grpc.max_receive_message_length", listener.max_message_bytes),
-        ("grpc.max_concurrent_streams", MAX_STREAMS),
+        ("grpc.max_concurrent_streams", listener.bounds.max_streams),
         ("grpc.server.max_pending_requests", MAX_PENDING),
         ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),
     )
 
 
-def _connection_options(listener: "Listener") -> Options:
+def _connection_options(listener: Listener) -> Options:
     bounds = listener.bounds
     return (
         # Without this a second server on the port would start, and take half of the calls.

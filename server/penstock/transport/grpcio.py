@@ -2,28 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from penstock.core.request import DEFAULT_MAX_BYTES
-from penstock.transport.address import write_address
+from penstock.transport.call_bounds import DEFAULT_CALL_BOUNDS, CallBounds
 from penstock.transport.checkers import connected_ports
-from penstock.transport.client_names import NamedClients
 from penstock.transport.failures import status_of
 from penstock.transport.grpc_bind import bind
-from penstock.transport.grpc_options import (
-    DEFAULT_BOUNDS,
-    ConnectionBounds,
-    grpc_options,
-)
+from penstock.transport.grpc_names import NamedClients
+from penstock.transport.grpc_options import grpc_options
+from penstock.transport.grpc_tls import FollowedCredentials, follow_credentials, server_credentials
+from penstock.transport.listener import Listener
 from penstock.transport.methods import Method, ServerStream, Unary, wait
 from penstock.transport.notes import Trailers
 from penstock.transport.open_calls import OpenCalls
 from penstock.transport.rls import RateLimitService
 from penstock.transport.served import Peeks, Served
-from penstock.transport.tls import Tls
 
 SERVING_TASK: Final = "_server_main_loop"
 """gRPC's coroutine that accepts calls. It is the only thing that tells when gRPC has stopped to."""
@@ -35,27 +31,6 @@ if TYPE_CHECKING:  # at run time these can't be given types
     Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Where to listen, a host and port or a unix socket, and whether over TLS."""
-
-    host: str
-    port: int
-    uds: str = ""
-    max_connection_age_ms: int = 86_400_000
-    max_connection_age_grace_ms: int = 3_600_000
-    tls: Tls | None = None
-    max_message_bytes: int = DEFAULT_MAX_BYTES
-    """Of a request, before and after it is decompressed."""
-    bounds: ConnectionBounds = DEFAULT_BOUNDS
-
-    @property
-    def address(self) -> str:
-        if self.uds:
-            return f"unix:{self.uds}"
-        return write_address(self.host, self.port)
-
-
 class GrpcServer:
     """A part of the server that may end by itself: see `wait`, and then `start` again."""
 
@@ -65,14 +40,15 @@ class GrpcServer:
         self,
         service: RateLimitService,
         listener: Listener,
-        open_calls: OpenCalls | None = None,
+        call_bounds: CallBounds = DEFAULT_CALL_BOUNDS,
         peeks: Peeks | None = None,
     ) -> None:
         self._served = Served(service, peeks)
         self._listener = listener
-        self._open_calls = open_calls or OpenCalls()
+        self._open_calls = OpenCalls(call_bounds)
         self._server: grpc.aio.Server | None = None
         self._serving: asyncio.Task[Any] | None = None
+        self._followed: FollowedCredentials | None = None
 
     async def start(self) -> str:
         """Listen, for the first time or once more; returns the address.
@@ -83,7 +59,8 @@ class GrpcServer:
         await self.stop(0)
         self._server = server = self._make_server()
         # Should it end, the next one has to have the same port.
-        self._listener = replace(self._listener, port=await bind(server, self._listener))
+        port = await bind(server, self._listener, self._credentials())
+        self._listener = replace(self._listener, port=port)
         before = asyncio.all_tasks()
         await server.start()
         self._serving = _find_serving(asyncio.all_tasks() - before)
@@ -124,6 +101,14 @@ class GrpcServer:
                 raise
             # What ended the server is raised once more, to whoever stops it first.
             await server.stop(grace_s)
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        tls = self._listener.tls
+        if tls is None:
+            return None
+        if self._followed is None:
+            self._followed = follow_credentials(tls)
+        return server_credentials(tls, self._followed)
 
     def _make_server(self) -> grpc.aio.Server:
         san = self._listener.tls.client_san if self._listener.tls else ""

@@ -6,19 +6,11 @@ them waits here for a message, and a call that has its message is never turned a
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
-MESSAGE_S: Final = 5.0
-"""From the headers of a call to its message. Clients send both together."""
-
-MAX_WAITING: Final = 500
-"""Calls that wait for their message. The oldest is ended when one more comes. Each may have sent
-nearly all of its message: at the default of 256 KiB they hold 128 MB at most."""
-
-MAX_STREAMS: Final = 1_000
-"""Streams that stay open, which are health watchers and reflection, over all connections."""
+from penstock.transport.call_bounds import LATE_MESSAGE, NO_MESSAGE, CallBounds
 
 if TYPE_CHECKING:  # at run time these can't be given types
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -29,15 +21,8 @@ Behaviour = Callable[[Any, Any], Any]
 
 
 class OpenCalls:
-    def __init__(
-        self,
-        message_s: float = MESSAGE_S,
-        max_waiting: int = MAX_WAITING,
-        max_streams: int = MAX_STREAMS,
-    ) -> None:
-        self._message_s = message_s
-        self._max_waiting = max_waiting
-        self._max_streams = max_streams
+    def __init__(self, bounds: CallBounds) -> None:
+        self._bounds = bounds
         self._waiting: dict[asyncio.Timeout, None] = {}
         """Oldest first."""
         self._streams = 0
@@ -70,22 +55,20 @@ class OpenCalls:
     async def _message(self, context: "Context") -> Any:
         message = grpc.aio.EOF
         try:
-            async with asyncio.timeout(self._message_s) as limit:
+            async with asyncio.timeout(self._bounds.message_s) as limit:
                 self._wait(limit)
                 try:
                     message = await context.read()
                 finally:
                     self._waiting.pop(limit, None)
         except TimeoutError:
-            await context.abort(
-                grpc.StatusCode.DEADLINE_EXCEEDED, "the message of the call did not come in time"
-            )
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, LATE_MESSAGE)
         if message is grpc.aio.EOF:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, NO_MESSAGE)
         return message
 
     def _wait(self, limit: asyncio.Timeout) -> None:
-        if len(self._waiting) >= self._max_waiting:
+        if len(self._waiting) >= self._bounds.max_waiting:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.reschedule(asyncio.get_running_loop().time())
@@ -93,11 +76,9 @@ class OpenCalls:
 
     def _counted(self, behaviour: Behaviour) -> Behaviour:
         async def count(messages: object, context: "Context") -> None:
-            if self._streams >= self._max_streams:
-                await context.abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"{self._streams} streams are open, which is the most that this server keeps",
-                )
+            if self._streams >= self._bounds.max_streams:
+                text = self._bounds.too_many_streams
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             self._streams += 1
             try:
                 await behaviour(messages, context)

@@ -53,13 +53,18 @@ def read_pem(named_by: str, path: Path) -> Pem:
 def check_certificates(pem: Pem) -> None:
     """ConfigError unless there is a certificate, and none that is cut short."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trust(context, pem)
+    if not context.cert_store_stats()["x509"]:
+        raise ConfigError(f"{pem.where}: no certificate in PEM form")
+
+
+def trust(context: ssl.SSLContext, pem: Pem) -> None:
+    """Let these certificates vouch for the other side. ConfigError if they can't be read."""
     try:
         with _as_file(pem) as path:
             context.load_verify_locations(path)
     except ssl.SSLError as exc:
         raise ConfigError(f"{pem.where}: no certificate in PEM form, or one cut short") from exc
-    if not context.cert_store_stats()["x509"]:
-        raise ConfigError(f"{pem.where}: no certificate in PEM form")
 
 
 def check_pair(cert: Pem, key: Pem) -> ssl.SSLContext:

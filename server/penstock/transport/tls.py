@@ -5,14 +5,14 @@ is there now; those that are open go on as they began.
 """
 
 import logging
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import grpc
+from typing import Final, Generic, TypeVar
 
 from penstock.errors import ConfigError
-from penstock.transport.pem import check_certificates, check_pair, is_expired, read_pem
+from penstock.transport.pem import Pem, check_certificates, check_pair, is_expired, read_pem
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -24,6 +24,8 @@ CLIENT_SAN: Final = "GRPC_CLIENT_TLS_SAN"
 
 Fingerprint = tuple[tuple[int, int, int], ...]
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
@@ -33,6 +35,17 @@ class Tls:
     key: Path
     client_ca: Path | None = None
     client_san: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What was in the files. It was checked, and goes together."""
+
+    cert: Pem
+    key: Pem
+    client_ca: Pem | None
+    pair: ssl.SSLContext
+    """The certificate and its key, loaded."""
 
 
 def choose_tls(
@@ -55,31 +68,26 @@ def choose_tls(
     return Tls(Path(cert), Path(key), Path(client_ca) if client_ca else None, client_san)
 
 
-def server_credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Credentials that follow the files; ConfigError if these can't be used now."""
-    followed = _Followed(tls)
-    return grpc.dynamic_ssl_server_credentials(
-        followed.first,
-        followed.fetch,  # type: ignore[arg-type]  # None is fine: nothing new
-        require_client_authentication=tls.client_ca is not None,
-    )
+class FollowedTls(Generic[T]):
+    """What the next handshake is to use. `make` makes it for a transport.
 
+    It outlives a restart of the transport: files that went bad meanwhile change nothing then.
+    """
 
-class _Followed:
-    """What the next handshake is to use."""
-
-    def __init__(self, tls: Tls) -> None:
+    def __init__(self, tls: Tls, make: Callable[[TlsFiles], T]) -> None:
+        """ConfigError if the files can't be used now."""
         self._tls = tls
+        self._make = make
         self._seen = self._fingerprint()
-        self.first = self._read(may_be_expired=True)
+        self.last_good = self._make(self._read(may_be_expired=True))
 
-    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """What is new. gRPC asks before each handshake, from several threads, one at a time."""
+    def fetch(self) -> T | None:
+        """What is new; None if nothing is. Two threads must not ask at once."""
         now = self._fingerprint()
         if now == self._seen:
             return None
         try:
-            fresh = self._read(may_be_expired=False)
+            fresh = self._make(self._read(may_be_expired=False))
         except ConfigError as exc:
             # A swap between two reads mixes old with new: then the next handshake looks again.
             if now == self._fingerprint():
@@ -87,6 +95,7 @@ class _Followed:
                 LOG.error("TLS files changed but can't be used, the last good ones stay: %s", exc)
             return None
         self._seen = now
+        self.last_good = fresh
         LOG.info("TLS files changed: new connections use %s as it is now", self._tls.cert)
         return fresh
 
@@ -101,7 +110,7 @@ class _Followed:
             found.append((now.st_ino, now.st_mtime_ns, now.st_size) if now else (0, 0, 0))
         return tuple(found)
 
-    def _read(self, *, may_be_expired: bool) -> grpc.ServerCertificateConfiguration:
+    def _read(self, *, may_be_expired: bool) -> TlsFiles:
         cert, key = read_pem(CERT, self._tls.cert), read_pem(KEY, self._tls.key)
         pair = check_pair(cert, key)
         if is_expired(pair, cert):
@@ -114,6 +123,4 @@ class _Followed:
         if self._tls.client_ca is not None:
             ca = read_pem(CLIENT_CA, self._tls.client_ca)
             check_certificates(ca)
-        return grpc.ssl_server_certificate_configuration(
-            [(key.data, cert.data)], root_certificates=ca.data if ca else None
-        )
+        return TlsFiles(cert, key, ca, pair)

@@ -1,7 +1,7 @@
 """A path for a unix socket that nobody listens on, and no file of somebody else's.
 
-gRPC's C library removes whatever socket it finds at its path, also one that another server listens
-on. So the path is looked at first, and held until gRPC has bound it.
+The law of this file: a socket that another server listens on is never taken over. So the path is
+looked at first, and held until it is bound. gRPC's C library would remove whatever socket it finds.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,8 @@ from penstock.errors import ConfigError
 
 NOBODY_LISTENS: Final = (errno.ECONNREFUSED, errno.ENOENT)
 """A socket that a killed server left behind, or one that was removed a moment ago."""
+
+NO_PLACE: Final = "the path is too long, or its directory does not exist"
 
 LOCK_TRIES: Final = 100
 LOCK_PAUSE_S: Final = 0.05
@@ -33,11 +35,41 @@ async def free_path(path: str) -> AsyncIterator[None]:
         yield
 
 
+async def listen_on_path(path: str, backlog: int) -> socket.socket:
+    """Listen on the path, in place of a socket that was left behind; ConfigError if it can't be."""
+    async with free_path(path):
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(path)  # noqa: PTH108 - a path that is too long is told by `bind`
+            listening.bind(path)
+            listening.listen(backlog)
+        except OSError as exc:
+            listening.close()
+            raise ConfigError(f"cannot listen on unix:{path}: {_why(exc)}") from exc
+    return listening
+
+
+def _why(exc: OSError) -> str:
+    # `bind` gives no number for a path that is too long.
+    if exc.errno in {None, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
+        return NO_PLACE
+    return exc.strerror or type(exc).__name__
+
+
+def inode_of(path: str) -> int:
+    """What tells a socket from a later one at the same path; 0 if there is none."""
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return 0
+
+
 def _check(path: str) -> None:
     try:
         mode = os.lstat(path).st_mode
     except OSError:
-        return  # There is nothing to replace. If the path can't be used, gRPC will tell.
+        return  # There is nothing to replace. If the path can't be used, binding it will tell.
     if not stat.S_ISSOCK(mode):
         raise ConfigError(
             f"cannot listen on unix:{path}: this is no socket, and is left as it is; "
@@ -68,7 +100,7 @@ async def _locked(folder: Path) -> AsyncIterator[None]:
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
-        yield  # A folder that can't be read can't be locked. If there is none, gRPC will tell.
+        yield  # A folder that can't be read can't be locked. If there is none, binding will tell.
         return
     try:
         await _lock(handle, folder)

@@ -12,10 +12,11 @@ from penstock.core.take import Take, Taken
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.transport.codec import METHOD, SERVICE
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
 from tests.support.stores import AwaitedStore
+from tests.support.transports import TRANSPORTS, AnyServer, MakeServer
 
 NOW = 1_794_792_780_000
 
@@ -43,7 +44,7 @@ class MoodyStore(AwaitedStore):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    server: GrpcServer
+    server: AnyServer
     limiter: Limiter
     store: MoodyStore
     channel: grpc.aio.Channel
@@ -62,12 +63,23 @@ def rules() -> Rules:
     return {"d": Domain("d", Children(nodes))}
 
 
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> str:
+    """Each transport in turn, by its name."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def running() -> AsyncIterator[Running]:
+def make_server(transport: str) -> MakeServer:
+    return TRANSPORTS[transport]
+
+
+@pytest.fixture
+async def running(make_server: MakeServer) -> AsyncIterator[Running]:
     store = MoodyStore()
     limiter = Limiter(store, Options(), lambda: NOW)
     limiter.use(rules())
-    server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0))
+    server = make_server(RateLimitService(limiter), Listener("127.0.0.1", 0))
     address = await server.start()
     async with grpc.aio.insecure_channel(address) as channel:
         yield Running(server, limiter, store, channel, address)

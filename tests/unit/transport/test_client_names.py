@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 from penstock.transport.client_names import Names
 
 from tests.support.certificates import Authority, Issued
+from tests.support.transports import MakeServer
 from tests.unit.transport.tls_server import NAME, ask, channel, serve, write
 
 SERVING = HealthCheckResponse.SERVING
@@ -43,11 +44,11 @@ def ca() -> Authority:
     ],
 )
 async def test_the_name_has_to_be_among_those_of_the_certificate(
-    tmp_path: Path, ca: Authority, wanted: str, name: str, answer: str
+    make_server: MakeServer, tmp_path: Path, ca: Authority, wanted: str, name: str, answer: str
 ) -> None:
     """A DNS name, one below a wildcard, an address, or a URI as of SPIFFE."""
     issued = ca.issue_for_uri(name) if "://" in name else ca.issue(name)
-    async with serve(write(tmp_path, ca.issue(NAME), ca.cert, wanted)) as address:
+    async with serve(make_server, write(tmp_path, ca.issue(NAME), ca.cert, wanted)) as address:
         assert await ask(address, ca, issued) == answer
         assert await ask(address, ca) == "UNAVAILABLE", "a certificate is needed in any case"
 
@@ -101,24 +102,28 @@ def test_names_fit_as_the_reference_server_has_it(
     ],
 )
 async def test_a_name_of_another_kind_is_not_the_one_asked_for(
-    tmp_path: Path, ca: Authority, wanted: str, name: x509.GeneralName
+    make_server: MakeServer, tmp_path: Path, ca: Authority, wanted: str, name: x509.GeneralName
 ) -> None:
     """Although it reads the same: a CA that signs any DNS name may not sign any URI."""
-    async with serve(write(tmp_path, ca.issue(NAME), ca.cert, wanted)) as address:
+    async with serve(make_server, write(tmp_path, ca.issue(NAME), ca.cert, wanted)) as address:
         assert await ask(address, ca, ca.issue_for(name)) == "PERMISSION_DENIED"
 
 
 @asynccontextmanager
-async def guarded(folder: Path, ca: Authority, shown: str) -> AsyncIterator[grpc.aio.Channel]:
+async def guarded(
+    make_server: MakeServer, folder: Path, ca: Authority, shown: str
+) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to a server that asks for `envoy.test`, by a client that is so named."""
     tls = write(folder, ca.issue(NAME), ca.cert, "envoy.test")
-    async with serve(tls) as address, channel(address, ca, ca.issue(shown)) as opened:
+    async with serve(make_server, tls) as address, channel(address, ca, ca.issue(shown)) as opened:
         yield opened
 
 
-async def test_every_method_is_there_for_the_name(tmp_path: Path, ca: Authority) -> None:
+async def test_every_method_is_there_for_the_name(
+    make_server: MakeServer, tmp_path: Path, ca: Authority
+) -> None:
     """Health checks and reflection too, whether they stream or not."""
-    async with guarded(tmp_path, ca, "envoy.test") as over:
+    async with guarded(make_server, tmp_path, ca, "envoy.test") as over:
         check, watch, reflect = methods(over)
         assert HealthCheckResponse.FromString(await check(b"", timeout=10)).status == SERVING
         async for answer in watch(b"", timeout=10):
@@ -136,9 +141,11 @@ async def test_every_method_is_there_for_the_name(tmp_path: Path, ca: Authority)
     ]
 
 
-async def test_every_method_refuses_other_names(tmp_path: Path, ca: Authority) -> None:
+async def test_every_method_refuses_other_names(
+    make_server: MakeServer, tmp_path: Path, ca: Authority
+) -> None:
     """They don't learn which one would do."""
-    async with guarded(tmp_path, ca, "other.test") as over:
+    async with guarded(make_server, tmp_path, ca, "other.test") as over:
         check, watch, reflect = methods(over)
         for call in (check(b"", timeout=10), watch(b"", timeout=10), reflect(timeout=10)):
             assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -159,20 +166,24 @@ def methods(
     )
 
 
-async def test_an_unknown_method_is_unimplemented_as_ever(tmp_path: Path, ca: Authority) -> None:
+async def test_an_unknown_method_is_unimplemented_as_ever(
+    make_server: MakeServer, tmp_path: Path, ca: Authority
+) -> None:
     """There is nothing to guard."""
-    async with guarded(tmp_path, ca, "envoy.test") as over:
+    async with guarded(make_server, tmp_path, ca, "envoy.test") as over:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = over.unary_unary("/a/B")
         with pytest.raises(grpc.aio.AioRpcError, match="Method not found"):
             await method(b"", timeout=10)
 
 
 async def test_a_refused_certificate_is_logged_once(
-    tmp_path: Path, ca: Authority, caplog: pytest.LogCaptureFixture
+    make_server: MakeServer, tmp_path: Path, ca: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With its names, and the one that was asked for: a typo in either is found so."""
     strangers: list[Issued] = [ca.issue("one.test"), ca.issue_for_uri(SPIFFE)]
-    async with serve(write(tmp_path, ca.issue(NAME), ca.cert, "envoy.test")) as address:
+    async with serve(
+        make_server, write(tmp_path, ca.issue(NAME), ca.cert, "envoy.test")
+    ) as address:
         for stranger in strangers * 3:
             assert await ask(address, ca, stranger) == "PERMISSION_DENIED"
     said = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]

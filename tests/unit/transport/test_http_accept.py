@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 from aiohttp import web
-from penstock.transport import http_accept
+from penstock.transport import accept, http_accept
 from penstock.transport.http_connection import Connections
 
 from tests.unit.transport.http_serving import Serving, serving
@@ -172,7 +172,7 @@ async def test_without_files_and_without_connections_it_tries_again_after_a_paus
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It neither spins nor gives up: who waits is served once there is a file."""
-    monkeypatch.setattr(http_accept, "PAUSE_S", 0.2)
+    monkeypatch.setattr(accept, "PAUSE_S", 0.2)
     async with serving() as served:
         opened = socket.socket()
         with no_more_files():

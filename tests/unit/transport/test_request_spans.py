@@ -13,11 +13,12 @@ from penstock.errors import StoreError
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.transport.codec import METHOD, SERVICE, encode_request
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
 from tests.support.otlp import Attributes, Span
 from tests.support.tracing import Traced, caller, span_id, trace_id, traced
+from tests.support.transports import MakeServer
 from tests.unit.transport.conftest import NOW, MoodyStore, rules
 
 GOOD = encode_request(Request("d", (Descriptor((("five", "bob"),)), Descriptor((("x", "y"),)))))
@@ -63,13 +64,13 @@ class Serving:
 
 
 @pytest.fixture
-async def serving() -> AsyncIterator[Serving]:
+async def serving(make_server: MakeServer) -> AsyncIterator[Serving]:
     with traced(environment={"OTEL_BSP_SCHEDULE_DELAY": "10"}) as tracing:
         store = AskedStore()
         limiter = Limiter(store, Options(), lambda: NOW)
         limiter.use(rules())
         service = RateLimitService(limiter, tracer=tracing.tracer)
-        server = GrpcServer(service, Listener("127.0.0.1", 0))
+        server = make_server(service, Listener("127.0.0.1", 0))
         address = await server.start()
         async with grpc.aio.insecure_channel(address) as channel:
             yield Serving(tracing, store, channel)

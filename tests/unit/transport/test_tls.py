@@ -10,6 +10,7 @@ from penstock.errors import ConfigError
 from penstock.transport.tls import Tls, choose_tls
 
 from tests.support.certificates import Authority, Issued, encrypted
+from tests.support.transports import MakeServer
 from tests.unit.transport.tls_server import NAME, ask, call, serve, served, write
 
 Change = Callable[[Tls, Issued], object]
@@ -26,48 +27,52 @@ def other_ca() -> Authority:
 
 
 @pytest.mark.parametrize("rsa", [False, True])
-async def test_requests_are_answered_over_tls(tmp_path: Path, ca: Authority, rsa: bool) -> None:
+async def test_requests_are_answered_over_tls(
+    make_server: MakeServer, tmp_path: Path, ca: Authority, rsa: bool
+) -> None:
     """Without a client CA, no certificate is asked of clients."""
     issued = ca.issue(NAME, rsa=rsa)
-    async with serve(write(tmp_path, issued)) as address:
+    async with serve(make_server, write(tmp_path, issued)) as address:
         assert await ask(address, ca) == "OK"
         assert await served(address) == issued.der
 
 
 async def test_a_client_of_another_ca_does_not_trust_the_server(
-    tmp_path: Path, ca: Authority, other_ca: Authority
+    make_server: MakeServer, tmp_path: Path, ca: Authority, other_ca: Authority
 ) -> None:
     """The server goes on for those who do."""
-    async with serve(write(tmp_path, ca.issue(NAME))) as address:
+    async with serve(make_server, write(tmp_path, ca.issue(NAME))) as address:
         assert await ask(address, other_ca) == "UNAVAILABLE"
         assert await ask(address, ca) == "OK"
 
 
 async def test_a_client_without_tls_is_refused_and_harms_nobody(
-    tmp_path: Path, ca: Authority
+    make_server: MakeServer, tmp_path: Path, ca: Authority
 ) -> None:
     """There is no way around TLS."""
-    async with serve(write(tmp_path, ca.issue(NAME))) as address:
+    async with serve(make_server, write(tmp_path, ca.issue(NAME))) as address:
         async with grpc.aio.insecure_channel(address) as plain:
             assert await call(plain) == "UNAVAILABLE"
         assert await ask(address, ca) == "OK"
 
 
 async def test_with_a_client_ca_only_its_certificates_get_in(
-    tmp_path: Path, ca: Authority, other_ca: Authority
+    make_server: MakeServer, tmp_path: Path, ca: Authority, other_ca: Authority
 ) -> None:
     """None, and one of the CA that the server itself is of, do not."""
-    async with serve(write(tmp_path, ca.issue(NAME), other_ca.cert)) as address:
+    async with serve(make_server, write(tmp_path, ca.issue(NAME), other_ca.cert)) as address:
         assert await ask(address, ca) == "UNAVAILABLE"
         assert await ask(address, ca, ca.issue("client.test")) == "UNAVAILABLE"
         assert await ask(address, ca, other_ca.issue("client.test", expired=True)) == "UNAVAILABLE"
         assert await ask(address, ca, other_ca.issue("client.test")) == "OK"
 
 
-async def test_tls_works_on_a_unix_socket(tmp_path: Path, ca: Authority) -> None:
+async def test_tls_works_on_a_unix_socket(
+    make_server: MakeServer, tmp_path: Path, ca: Authority
+) -> None:
     """With client certificates, too; the name has to be given, as the socket has none."""
     tls = write(tmp_path, ca.issue(NAME), ca.cert)
-    async with serve(tls, uds=str(tmp_path / "s.sock")) as address:
+    async with serve(make_server, tls, uds=str(tmp_path / "s.sock")) as address:
         assert address == f"unix:{tmp_path}/s.sock"
         assert await ask(address, ca) == "UNAVAILABLE"
         assert await ask(address, ca, ca.issue("client.test")) == "OK"
@@ -87,24 +92,24 @@ async def test_tls_works_on_a_unix_socket(tmp_path: Path, ca: Authority) -> None
     ],
 )
 async def test_a_server_does_not_start_on_files_that_cannot_be_used(
-    tmp_path: Path, ca: Authority, change: Change, said: str
+    make_server: MakeServer, tmp_path: Path, ca: Authority, change: Change, said: str
 ) -> None:
     """The setting and the file are named."""
     tls = write(tmp_path, ca.issue(NAME), ca.cert)
     change(tls, ca.issue(NAME))
     with pytest.raises(ConfigError) as caught:
-        async with serve(tls):
+        async with serve(make_server, tls):
             pass
     assert str(caught.value).startswith(said.format(tmp_path))
 
 
 async def test_a_key_of_a_kind_that_no_client_takes_is_refused(
-    tmp_path: Path, ca: Authority
+    make_server: MakeServer, tmp_path: Path, ca: Authority
 ) -> None:
     """By itself gRPC would say that it can't listen."""
     tls = write(tmp_path, ca.issue_for_uri("spiffe://d/server", ec.SECP256K1()))
     with pytest.raises(ConfigError, match=r"GRPC_SERVER_TLS_CERT: .*/tls.crt: not fit for TLS"):
-        async with serve(tls):
+        async with serve(make_server, tls):
             pass
 
 

@@ -11,11 +11,12 @@ from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
 from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 from penstock.transport.tls import Tls
 
 from tests.support.certificates import Authority, Issued, served_certificate
+from tests.support.transports import MakeServer
 from tests.unit.transport.conftest import NOW, rules
 
 NAME = "penstock.test"
@@ -35,11 +36,11 @@ def write(folder: Path, issued: Issued, client_ca: bytes | None = None, san: str
 
 
 @asynccontextmanager
-async def serve(tls: Tls, uds: str = "") -> AsyncIterator[str]:
+async def serve(make_server: MakeServer, tls: Tls, uds: str = "") -> AsyncIterator[str]:
     """Run a server until the block ends, and give its address."""
     limiter = Limiter(MemoryStore(), Options(), lambda: NOW)
     limiter.use(rules())
-    server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0, uds, tls=tls))
+    server = make_server(RateLimitService(limiter), Listener("127.0.0.1", 0, uds, tls=tls))
     address = await server.start()
     try:
         server.set_serving(serving=True)

@@ -14,9 +14,10 @@ from penstock.service.metering import LEARNS_MS
 from penstock.store.memory import MemoryStore
 from penstock.transport.client import connect
 from penstock.transport.codec import decode_response, encode_request
-from penstock.transport.grpcio import GrpcServer, Listener
+from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
+from tests.support.transports import MakeServer
 from tests.unit.transport.conftest import NOW, MoodyStore, Running, rules
 
 
@@ -89,12 +90,12 @@ async def test_enormous_hits_are_charged_as_far_as_debt_goes(running: Running) -
     assert check["statuses"][0]["duration_until_reset"] == "60s"
 
 
-async def test_only_a_look_of_our_own_client_makes_no_rule_metered() -> None:
+async def test_only_a_look_of_our_own_client_makes_no_rule_metered(make_server: MakeServer) -> None:
     """It says in a header that it only looks; the check of any other client tells more."""
     times_ms = [NOW, *[NOW + LEARNS_MS] * 100]
     limiter = Limiter(MemoryStore(), Options(), lambda: times_ms.pop(0))
     limiter.use(rules())
-    server = GrpcServer(RateLimitService(limiter), Listener("127.0.0.1", 0))
+    server = make_server(RateLimitService(limiter), Listener("127.0.0.1", 0))
     address = await server.start()
     look = Request("d", (Descriptor((("five", "bob"),), 0),))
     excess = Request("d", (Descriptor((("five", "bob"),), 7),))
@@ -286,11 +287,11 @@ async def test_new_rules_apply_to_a_request_seen_before(running: Running) -> Non
     assert decode_response(await running.call(request("bob")))["statuses"] == [{"code": "OK"}]
 
 
-async def test_a_port_that_is_taken_is_said_so(running: Running) -> None:
+async def test_a_port_that_is_taken_is_said_so(make_server: MakeServer, running: Running) -> None:
     """A second server on the port must not take half of the calls."""
     port = int(running.address.rpartition(":")[2])
     service = RateLimitService(Limiter(MemoryStore(), Options(), lambda: 0))
-    second = GrpcServer(service, Listener("127.0.0.1", port))
+    second = make_server(service, Listener("127.0.0.1", port))
     with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: already taken"):
         await second.start()
 
@@ -308,12 +309,14 @@ def test_addresses_are_written_as_grpc_wants_them(listener: Listener, address: s
     assert listener.address == address
 
 
-async def test_clients_are_asked_to_connect_anew_when_a_connection_is_old() -> None:
+async def test_clients_are_asked_to_connect_anew_when_a_connection_is_old(
+    make_server: MakeServer,
+) -> None:
     """So that they spread over servers that were added later."""
     limiter = Limiter(MemoryStore(), Options(), lambda: 0)
     limiter.use({})
     listener = Listener("127.0.0.1", 0, max_connection_age_ms=200, max_connection_age_grace_ms=200)
-    server = GrpcServer(RateLimitService(limiter), listener)
+    server = make_server(RateLimitService(limiter), listener)
     address = await server.start()
     states = []
     async with grpc.aio.insecure_channel(address) as channel:
