@@ -9,7 +9,9 @@ from pathlib import Path
 from penstock.core.request import Descriptor, Request
 from penstock.transport.client import connect
 
+from tests.support.metrics import read_text
 from tests.support.processes import penstock
+from tests.support.web import get
 
 RULES = Path(__file__).with_name("rules.yaml")
 
@@ -28,6 +30,14 @@ class Target:
             return 0.0
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def errors(self) -> float:
+        """Calls that our server could not decide so far: h2load can not tell them."""
+        if not self.http:
+            return 0
+        values = read_text(get(self.http, "/metrics").text)
+        name = "ratelimit_service_should_rate_limit_error"
+        return sum(value for sample, value in values.items() if sample.name == name)
 
     def check(self) -> None:
         """AssertionError unless the server decides: h2load takes a gRPC error for an answer."""

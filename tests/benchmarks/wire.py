@@ -62,9 +62,10 @@ def measure(columns: Sequence[Column], load: Load, rounds: int = ROUNDS) -> dict
 
 
 def _measure_once(target: Target, load: Load) -> Figures:
-    before_s = target.cpu_s()
+    before, before_s = target.errors(), target.cpu_s()
     answers: Answers = drive(target.address, load)
     cpu_us = (target.cpu_s() - before_s) / load.calls * 1e6
+    assert target.errors() == before, "some calls could not be decided"
     return Figures(answers.per_s, cpu_us, answers.p50_us, answers.p99_us, answers.p999_us)
 
 
