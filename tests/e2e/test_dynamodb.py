@@ -8,6 +8,8 @@ import pytest
 from tests.support.envoy import CONFIG_FILE, EnvoyConfig, run_envoy
 from tests.support.processes import PENSTOCK, penstock
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 EXAMPLE_RULES = CONFIG_FILE.parents[1] / "config" / "example.yaml"
 
 

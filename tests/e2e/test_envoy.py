@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.rls_client import XdsClient
 from tests.support.envoy import CONFIG_FILE, ENVOY, RATE_LIMIT_FILTER, EnvoyConfig, Node, run_envoy
 from tests.support.processes import penstock, wait_for
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 EXAMPLE_RULES = CONFIG_FILE.parents[1] / "config" / "example.yaml"
 REFILL_S = 12  # what one token of the example's 5 a minute takes

@@ -16,6 +16,8 @@ from tests.support.envoy import Envoy, EnvoyConfig, run_envoy
 from tests.support.processes import penstock, wait_for
 from tests.support.web import decide, get
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = """\
 domain: example
 descriptors:

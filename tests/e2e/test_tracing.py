@@ -14,6 +14,8 @@ from tests.support.otlp import Collector, run_collector
 from tests.support.processes import PENSTOCK
 from tests.support.tracing import caller, trace_id
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
