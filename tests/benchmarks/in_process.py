@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+import tempfile
 import time
+from statistics import median
 from timeit import repeat
 
 from penstock.answering import clock_ms
@@ -68,3 +70,20 @@ def matching_us(rules: int, *, wildcards: bool = False) -> float:
 
     runs = repeat(plan, number=number, repeat=7)
     return min(runs) / number * 1e6
+
+
+def show_in_process(rounds: int = 3) -> None:
+    """Decisions without a network, and what it costs to find rules."""
+    with tempfile.TemporaryDirectory() as folder:
+        stores = {
+            "memory": ("memory:", 200_000),
+            "sqlite": (f"sqlite:///{folder}/bench.db", 150_000),
+        }
+        print(f"\nbytes to bytes in one process, {CALLERS} callers, {VALUES:,} values")
+        for name, (url, count) in stores.items():
+            per_s = median(asyncio.run(requests_per_s(url, count)) for _ in range(rounds))
+            print(f"  {name:<42} {per_s:>9,.0f} calls/s")
+    print("\nfinding the rule of a request and planning its takes, uncached")
+    for kind, wildcards in (("rules", False), ("wildcards", True)):
+        few, many = matching_us(10, wildcards=wildcards), matching_us(10_000, wildcards=wildcards)
+        print(f"  10,000 {kind}: {many:.1f} us, {many / few:.2f} x the time of 10")

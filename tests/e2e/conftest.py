@@ -12,6 +12,14 @@ from tests.e2e.outage import RunningProxy
 from tests.e2e.rls_client import XdsClient, run_xds_client
 
 
+@pytest.fixture(scope="module", params=["native", "grpcio"])
+def transport(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each way to serve gRPC in turn, for all servers of a test that are not told otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_TRANSPORT", request.param)
+        yield request.param
+
+
 @pytest.fixture(scope="session")
 def xds() -> Iterator[XdsClient]:
     """The independent client. One process does for all tests: it keeps no state."""

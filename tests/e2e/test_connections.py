@@ -14,6 +14,8 @@ from tests.support.processes import Penstock, penstock
 from tests.support.web import decide, get
 from tests.unit.cli.command import run
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = """\
 domain: shop
 descriptors:

@@ -11,6 +11,8 @@ from penstock.core.rules import Domain
 
 from tests.e2e.manifests import BASE, CONTOUR, Node, documents, load_rules, only
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 FENCE = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -9,6 +9,8 @@ from tests.support.envoy import CONFIG_FILE, EnvoyConfig, run_envoy
 from tests.support.processes import PENSTOCK, penstock
 from tests.support.rules import by_the_year
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 EXAMPLE_RULES = CONFIG_FILE.parents[1] / "config" / "example.yaml"
 
 

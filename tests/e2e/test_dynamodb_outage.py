@@ -14,6 +14,8 @@ from tests.e2e.outage import BLIND, USERS, Outcome, RunningProxy, connect
 from tests.support.aws_proxy import Hold
 from tests.support.processes import PATIENCE_S, PENSTOCK, penstock, wait_for
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = """\
 domain: example
 descriptors:

@@ -13,6 +13,8 @@ from penstock.store.sqlite.schema import open_file
 from tests.support.envoy import Envoy, EnvoyConfig, Node, Response, run_envoy
 from tests.support.processes import PENSTOCK, Penstock, penstock, wait_for
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 CACHE = ("--policy-cache-ttl", "200ms")
 RULES = """\
 domain: llm

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.rls_client import XdsClient
 from tests.support.envoy import CONFIG_FILE, ENVOY, RATE_LIMIT_FILTER, EnvoyConfig, Node, run_envoy
 from tests.support.processes import penstock, wait_for
 from tests.support.rules import by_the_year
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 EXAMPLE_RULES = CONFIG_FILE.parents[1] / "config" / "example.yaml"
 YEAR_S = 365 * 86_400

@@ -17,6 +17,8 @@ from tests.support.ports import free_port
 from tests.support.processes import PATIENCE_S, penstock, wait_for
 from tests.support.web import decide, get
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = """\
 domain: example
 descriptors:

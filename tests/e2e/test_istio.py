@@ -13,6 +13,8 @@ from tests.e2e.manifests import ISTIO, WORKLOADS, documents, only
 from tests.support.envoy import ENVOY, RATE_LIMIT_FILTER, Envoy, run_envoy
 from tests.support.processes import Penstock, wait_for
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 
 class ConfigMap:
     """A mounted ConfigMap: its files lead through `..data` to a directory that is swapped whole."""

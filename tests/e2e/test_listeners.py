@@ -15,6 +15,8 @@ from tests.e2e.rls_client import XdsClient, entries
 from tests.support.processes import PATIENCE_S, penstock
 from tests.unit.cli.command import run
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = Path(__file__).parent / "rls.yaml"
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 

@@ -11,6 +11,8 @@ from tests.support.envoy import CONFIG_FILE, ENVOY, EnvoyConfig, run_envoy
 from tests.support.processes import penstock, wait_for
 from tests.support.rules import by_the_year
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 ENVOY_FILE = CONFIG_FILE.with_name("llm-tokens.yaml")
 RULES = CONFIG_FILE.parents[1] / "config" / "llm-tokens.yaml"
 PAGE = CONFIG_FILE.parents[2] / "docs" / "llm.md"

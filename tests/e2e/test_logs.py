@@ -18,6 +18,8 @@ from tests.support.certificates import Authority
 from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import decide, get, post
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = """\
 domain: example
 descriptors:

@@ -28,6 +28,8 @@ from tests.support.metrics import Samples, changed, read_text, sample
 from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import decide, get, post
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = """\
 domain: shop
 descriptors:

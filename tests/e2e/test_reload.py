@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.envoy import Envoy, EnvoyConfig, run_envoy
 from tests.support.processes import penstock, wait_for
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 RULES = """\
 domain: example

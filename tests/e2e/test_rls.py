@@ -11,6 +11,8 @@ import pytest
 from tests.e2e.rls_client import Refused, XdsClient, entries
 from tests.support.processes import Penstock, penstock
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = Path(__file__).parent / "rls.yaml"
 
 OK = {"code": "OK", "limit_remaining": 0}
@@ -39,8 +41,8 @@ class Rls:
 
 
 @pytest.fixture(scope="module")
-def rls(xds: XdsClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rls]:
-    with penstock(tmp_path_factory.mktemp("rls"), rules=RULES) as server:
+def rls(xds: XdsClient, transport: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rls]:
+    with penstock(tmp_path_factory.mktemp(transport), rules=RULES) as server:
         yield Rls(xds, server)
 
 

@@ -11,6 +11,8 @@ from tests.e2e.outage import BLIND, Outcome, connect, locked
 from tests.support.processes import Penstock, penstock, wait_for
 from tests.support.web import decide, get
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 RULES = """\
 domain: example
 descriptors:

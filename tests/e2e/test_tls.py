@@ -11,6 +11,8 @@ from tests.support.envoy import EnvoyConfig, Node, run_envoy
 from tests.support.processes import Penstock, penstock
 from tests.support.web import decide, get
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 NAME = "penstock.test"
 ENVOY = "spiffe://cluster.local/ns/gateway/sa/envoy"
 COUNT = 60

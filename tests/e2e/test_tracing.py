@@ -13,6 +13,8 @@ from tests.support.otlp import Collector, run_collector
 from tests.support.processes import PATIENCE_S, PENSTOCK
 from tests.support.tracing import caller, trace_id
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:

@@ -13,6 +13,8 @@ from tests.support.otlp import Collector, run_collector
 from tests.support.processes import PENSTOCK, Penstock
 from tests.support.tracing import caller, span_id, trace_id
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 CALLED = f"async {SERVICE}.{METHOD} egress"
 
 

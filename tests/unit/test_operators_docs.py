@@ -232,7 +232,7 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
         "also decompressed",
         "a request: what is in it": f"{MAX_DESCRIPTORS} descriptors, "
         f"and {MAX_ENTRIES:,} entries in all",
-        "calls that are decided at once": f"{Settings().max_calls}, or `--max-calls`, "
+        "calls that are decided at once": f"{Settings().max_calls:,}, or `--max-calls`, "
         "in each worker; as many reports on top of these",
         "HTTP: connections on the main port": f"{descriptors.MAX_HTTP:,}, or what open files allow",
         "HTTP: connections on each other port": f"{descriptors.MAX_OTHER}",

@@ -141,7 +141,7 @@ class Settings:
     max_calls: int = _setting(
         "PENSTOCK_MAX_CALLS",
         CALLS,
-        512,
+        2_048,
         "most calls that a worker decides at the same time; further calls get the answer of "
         "--on-unavailable at once",
     )

@@ -54,7 +54,7 @@ class RateLimitService:
         limiter: Limiter,
         metrics: Metrics | None = None,
         tracer: Tracer | None = None,
-        max_calls: int = 512,
+        max_calls: int = 2_048,
     ) -> None:
         """`max_calls` is how many may wait for the store at once."""
         self._limiter = limiter
