@@ -98,8 +98,9 @@ def test_two_processes_migrate_a_file_and_lose_no_write(tmp_path: Path) -> None:
     """Both begin on an old file; each version and each event is there in the end."""
     file = tmp_path / "s.db"
     make_version_1(file)
-    command = [sys.executable, __file__, str(file)]
-    workers = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(2)]
+    command = [sys.executable, "-m", "tests.unit.store.test_sqlite_policy", str(file)]
+    root = Path(__file__).parents[3]
+    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, cwd=root) for _ in range(2)]
     for worker in workers:
         assert worker.stdin is not None
         worker.stdin.close()  # now they begin
