@@ -18,6 +18,7 @@ from penstock.store.sqlite.commits import CLEAN_STEP, Commits
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Job, Transaction
 from penstock.store.sqlite.rows import MOST_UPDATES
+from penstock.store.sqlite.writer import Pace
 
 NOW = 1_794_792_817_591
 FIVE = Limit.per(5, 86_400_000)
@@ -161,7 +162,7 @@ async def test_cleaning_goes_on_while_groups_are_decided_by_memory(scene: Scene)
 async def test_no_answer_comes_before_its_commit(tmp_path: Path) -> None:
     """While another process keeps the file locked, nobody is answered, and nothing is lost."""
     file = tmp_path / "s.db"
-    store = SqliteStore(file)
+    store = SqliteStore(file, pace=Pace(busy_ms=60_000))
     for _ in range(3):
         await store.take([take()], NOW)
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
