@@ -29,6 +29,7 @@ from penstock.telemetry.metrics import SECONDS, Metrics
 from penstock.transport import descriptors, http_connection, http_site, open_calls
 from penstock.transport.codec import METHOD, SERVICE
 from penstock.transport.grpc_options import DEFAULT_BOUNDS, MAX_STREAMS
+from penstock.transport.request_spans import RPC
 from penstock.transport.served import QUIET_S
 
 from tests.support.doc_tables import ALERTS
@@ -154,9 +155,9 @@ def test_the_page_on_metrics_has_the_bounds_of_the_code() -> None:
 
 
 def test_the_page_on_tracing_has_every_attribute() -> None:
-    """Those that the code notes, and no others."""
+    """Those that requests begin with, those that the code notes, and no others."""
     told = {name for cell in table(TRACING, "attribute") for name in quoted(cell)}
-    assert told == set(re.findall(r"\.note\(\"([^\"]+)\"", SOURCES))
+    assert told == {*RPC, *re.findall(r"\.note\(\"([^\"]+)\"", SOURCES)}
 
 
 def test_the_page_on_tracing_has_every_span() -> None:
