@@ -4,6 +4,7 @@ import asyncio
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from statistics import median
 from timeit import repeat
 
@@ -17,6 +18,7 @@ from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.open import open_store
+from penstock.store.port import Store
 from penstock.telemetry.tracing import Tracer
 from penstock.transport.codec import encode_request
 from penstock.transport.rls import RateLimitService
@@ -40,22 +42,35 @@ def _rule(value: str) -> Node:
 async def requests_per_s(store_url: str, count: int, tracer: Tracer | None = None) -> float:
     """Answers a second, with every caller asking again as soon as it is answered."""
     store = await open_store(store_url, tracer=tracer)
+    service = RateLimitService(make_limiter(store), tracer=tracer)
+    requests = make_requests()
+    start = time.perf_counter()
+    await answer_all(service, requests, count)
+    elapsed = time.perf_counter() - start
+    await store.close()
+    return count / elapsed
+
+
+def make_limiter(store: Store) -> Limiter:
     limiter = Limiter(store, Options(), clock_ms)
     limiter.use({"bench": _domain([_rule("")])})
-    service = RateLimitService(limiter, tracer=tracer)
+    return limiter
+
+
+def make_requests() -> list[bytes]:
     requests = [encode_request(_request(f"u{number}")) for number in range(VALUES)]
     random.Random(1).shuffle(requests)
+    return requests
+
+
+async def answer_all(service: RateLimitService, requests: Sequence[bytes], count: int) -> None:
     turns = iter(range(count))
 
     async def caller() -> None:
         for turn in turns:
-            await service.should_rate_limit(requests[turn % VALUES])
+            await service.should_rate_limit(requests[turn % len(requests)])
 
-    start = time.perf_counter()
     await asyncio.gather(*[caller() for _ in range(CALLERS)])
-    elapsed = time.perf_counter() - start
-    await store.close()
-    return count / elapsed
 
 
 def matching_us(rules: int, *, wildcards: bool = False) -> float:

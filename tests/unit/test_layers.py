@@ -97,9 +97,16 @@ ONLY = {
     "aioboto3": {"penstock.store.dynamodb"},
     # The AWS SDK's own, whose errors show through; and the HTTP ports.
     "aiohttp": {"penstock.store.dynamodb", "penstock.transport"},
-    "opentelemetry": {"penstock.telemetry.otel", "penstock.telemetry.otlp"},
+    "opentelemetry": {
+        "penstock.telemetry.otel", "penstock.telemetry.otel_batch",
+        "penstock.telemetry.otel_headers", "penstock.telemetry.otel_queue",
+        "penstock.telemetry.otel_readable", "penstock.telemetry.otlp",
+    },
     # Only where tracing is on: it takes a while to import.
-    "penstock.telemetry.otel": {"penstock.build", "penstock.telemetry.otlp"},
+    "penstock.telemetry.otel": {
+        "penstock.build", "penstock.telemetry.otel_batch", "penstock.telemetry.otel_queue",
+        "penstock.telemetry.otel_readable", "penstock.telemetry.otlp",
+    },
     "penstock.telemetry.otlp": {"penstock.build"},
     "botocore": {"penstock.store.dynamodb"},
 }  # fmt: skip

@@ -31,6 +31,7 @@ from penstock.transport.call_bounds import DEFAULT_CALL_BOUNDS
 from penstock.transport.codec import METHOD, SERVICE
 from penstock.transport.draining import QUIET_S
 from penstock.transport.listener import DEFAULT_BOUNDS
+from penstock.transport.request_spans import RPC
 
 from tests.support.doc_tables import ALERTS
 from tests.support.markdown import FENCE, ROOT, rows, table
@@ -155,9 +156,9 @@ def test_the_page_on_metrics_has_the_bounds_of_the_code() -> None:
 
 
 def test_the_page_on_tracing_has_every_attribute() -> None:
-    """Those that the code notes, and no others."""
+    """Those that requests begin with, those that the code notes, and no others."""
     told = {name for cell in table(TRACING, "attribute") for name in quoted(cell)}
-    assert told == set(re.findall(r"\.note\(\"([^\"]+)\"", SOURCES))
+    assert told == {*RPC, *re.findall(r"\.note\(\"([^\"]+)\"", SOURCES)}
 
 
 def test_the_page_on_tracing_has_every_span() -> None:

@@ -1,32 +1,40 @@
 """Spans with OpenTelemetry. `otlp.py` sends them.
 
+OpenTelemetry's own spans cost 45 µs each, which is several times what a decision costs. So spans
+are kept here as plain records until they are sent: see `otel_queue.py`.
+
 Imported only if tracing is on, because the import takes a while.
 """
 
 import logging
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from contextvars import ContextVar, Token
+from random import getrandbits
+from time import time_ns
+from types import TracebackType
+from typing import Final, Protocol
 
-from opentelemetry.context import Context, attach, detach, get_current
-from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import (
-    Link,
-    Span,
+    NonRecordingSpan,
     SpanContext,
     SpanKind,
-    Status,
-    StatusCode,
-    get_current_span,
+    TraceFlags,
     set_span_in_context,
 )
 
-from penstock import __version__
-from penstock.core.foreign_text import escape, show
+from penstock.core.foreign_text import show
 from penstock.errors import PenstockError
-from penstock.telemetry.tracing import NO_SPAN, Attribute, Headers
+from penstock.telemetry.otel_headers import HeaderReader, Origin
+from penstock.telemetry.tracing import (
+    NO_ATTRIBUTES,
+    NO_SPAN,
+    Attribute,
+    Attributes,
+    Headers,
+    RequestSpan,
+)
 from penstock.telemetry.tracing import Span as AnySpan
 
 LOG: Final = logging.getLogger(__name__)
@@ -34,96 +42,171 @@ LOG: Final = logging.getLogger(__name__)
 STOP_S: Final = 5.0
 """Time to send the last spans when the server stops. A collector that is gone must not delay it."""
 
-
 MAX_STATUS: Final = 1_500
 """Characters of an error. The text of AWS and the advice what to do fit."""
 
+SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
-class OtelSpan:
-    """Clients choose the values of some attributes, so all texts are escaped here.
+_CURRENT: ContextVar["OtelSpan | None"] = ContextVar("penstock_span", default=None)
+"""The span that the current task works for. It may have ended."""
 
-    The SDK cuts long attributes, by its own settings or those of `otlp.py`, but not the status.
-    """
 
-    __slots__ = ("_span",)
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
+class Sink(Protocol):
+    """Takes spans that have ended."""
 
     @property
-    def is_recorded(self) -> bool:
-        return self._span.is_recording()
+    def max_text(self) -> int | None:
+        """Characters of an attribute. Clients choose some, and thousands of spans may wait."""
+        ...
+
+    def add(self, span: "OtelSpan") -> None: ...
+
+    def stop(self, within_s: float) -> bool:
+        """Send what waits; False if there was not enough time."""
+        ...
+
+
+class OtelSpan:
+    """A span that is recorded. Its texts come from clients: escape them before they are sent."""
+
+    __slots__ = (
+        "_sink",
+        "_stays_open",
+        "_token",
+        "attributes",
+        "baggage",
+        "end_ns",
+        "error",
+        "kind",
+        "links",
+        "name",
+        "parent",
+        "span_id",
+        "start_ns",
+        "trace_id",
+    )
+
+    is_recorded: Final = True
+
+    def __init__(
+        self,
+        sink: Sink,
+        name: str,
+        kind: SpanKind,
+        trace_id: int,
+        parent: SpanContext | None,
+        baggage: Context | None,
+        attributes: Attributes = NO_ATTRIBUTES,
+        links: "Sequence[OtelSpan]" = (),
+    ) -> None:
+        self._sink = sink
+        self._token: Token[OtelSpan | None] | None = None
+        self._stays_open = False
+        self.name = name
+        self.kind = kind
+        self.trace_id = trace_id
+        self.span_id = getrandbits(64) or 1
+        self.parent = parent
+        self.baggage = baggage
+        self.attributes: dict[str, Attribute] = {**attributes}
+        self.links = links
+        self.error: str | None = None
+        self.end_ns = 0
+        self.start_ns = time_ns()
+
+    @property
+    def context(self) -> SpanContext:
+        """What other spans have to know of this one."""
+        state = None if self.parent is None else self.parent.trace_state
+        return SpanContext(self.trace_id, self.span_id, False, SAMPLED, state)
 
     def note(self, name: str, value: Attribute) -> None:
+        most = self._sink.max_text
         if isinstance(value, str):
-            value = escape(value)
+            value = value[:most]
         elif isinstance(value, Sequence):
-            value = [escape(text) for text in value]
-        self._span.set_attribute(name, value)
+            value = tuple([text[:most] for text in value])
+        self.attributes[name] = value
 
     def fail(self, text: str) -> None:
-        self._span.set_status(Status(StatusCode.ERROR, show(text, MAX_STATUS)))
+        self.error = show(text, MAX_STATUS)
+
+    def __enter__(self) -> "OtelSpan":
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+            self._token = None
+        if not self._stays_open:
+            self.end(exc)
+
+    def stay_open(self) -> None:
+        self._stays_open = True
+
+    def end(self, error: BaseException | None = None) -> None:
+        if isinstance(error, Exception):
+            self.fail(str(error) if isinstance(error, PenstockError) else repr(error))
+        self.end_ns = time_ns()
+        self._sink.add(self)
+
+
+Samples = Callable[[Origin, int, str], bool]
+"""Whether a request is recorded, by its origin, the id of its trace, and its name."""
 
 
 class OtelTracer:
-    """A caller is an OpenTelemetry context: a span, which may have ended, and baggage."""
+    """A caller is an OtelSpan, which may have ended."""
 
-    def __init__(self, provider: TracerProvider, propagator: TextMapPropagator) -> None:
-        self._provider = provider
-        self._tracer = provider.get_tracer("penstock", __version__)
-        self._propagator = propagator
+    def __init__(self, reader: HeaderReader, samples: Samples, sink: Sink) -> None:
+        self._reader = reader
+        self._samples = samples
+        self._sink = sink
 
-    @contextmanager
-    def request(self, name: str, headers: Headers) -> Iterator[AnySpan]:
-        carrier = dict(headers())  # Envoy sends each header once
-        above = self._propagator.extract(carrier, context=Context())
-        if _declines(carrier) and not _span_context(above).is_valid:
-            yield NO_SPAN
-            return
-        with self._span(name, above, SpanKind.SERVER, ()) as span:
-            yield span
+    def request(
+        self, name: str, headers: Headers, attributes: Attributes = NO_ATTRIBUTES
+    ) -> RequestSpan:
+        origin = self._reader.read(headers)
+        parent = origin.parent
+        trace_id = (getrandbits(128) or 1) if parent is None else parent.trace_id
+        if origin.is_declined or not self._samples(origin, trace_id, name):
+            return NO_SPAN
+        return OtelSpan(
+            self._sink, name, SpanKind.SERVER, trace_id, parent, origin.context, attributes
+        )
 
-    def caller(self) -> Context | None:
+    def caller(self) -> OtelSpan | None:
         # The span may have ended: a charge for a caller that has gone still belongs to its trace.
-        context = get_current()
-        return context if _span_context(context).trace_flags.sampled else None
+        return _CURRENT.get()
 
     @contextmanager
-    def work(self, name: str, callers: Iterable[Context]) -> Iterator[AnySpan]:
+    def work(self, name: str, callers: Iterable[OtelSpan]) -> Iterator[AnySpan]:
         first, *others = callers
-        links = [Link(_span_context(other)) for other in others]
-        with self._span(name, first, SpanKind.INTERNAL, links) as span:
-            yield span
-
-    @contextmanager
-    def _span(
-        self, name: str, above: Context, kind: SpanKind, links: Iterable[Link]
-    ) -> Iterator[OtelSpan]:
-        span = self._tracer.start_span(name, above, kind, links=list(links))
-        token = attach(set_span_in_context(span, above))
+        span = OtelSpan(
+            self._sink,
+            name,
+            SpanKind.INTERNAL,
+            first.trace_id,
+            first.context,
+            first.baggage,
+            links=others,
+        )
+        # For libraries that look there: what they trace is below this span.
+        above = NonRecordingSpan(span.context)
+        token = attach(set_span_in_context(above, first.baggage or Context()))
         try:
-            yield OtelSpan(span)
-        except Exception as exc:
-            text = str(exc) if isinstance(exc, PenstockError) else repr(exc)
-            OtelSpan(span).fail(text)
-            raise
+            with span:
+                yield span
         finally:
             detach(token)
-            span.end()
 
     def stop(self) -> None:
         """Send the last spans, and wait for at most STOP_S."""
-        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
-        sending.start()
-        sending.join(STOP_S)
-        if sending.is_alive():
+        if not self._sink.stop(STOP_S):
             LOG.warning("the last traces could not be sent in %s s", STOP_S)
-
-
-def _span_context(context: Context) -> SpanContext:
-    return get_current_span(context).get_span_context()
-
-
-def _declines(carrier: Mapping[str, str | bytes]) -> bool:
-    """B3 can decline to trace without naming a trace. OpenTelemetry ignores this."""
-    return carrier.get("b3") == "0" or carrier.get("x-b3-sampled") == "0"

@@ -16,14 +16,16 @@ from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
+from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.re import parse_env_headers
 
 from penstock import __version__
 from penstock.errors import ConfigError
-from penstock.telemetry.otel import OtelTracer
+from penstock.telemetry.otel import OtelTracer, Samples, Sink
+from penstock.telemetry.otel_headers import W3C_AND_B3, HeaderReader, Origin
+from penstock.telemetry.otel_readable import Readable
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -60,21 +62,16 @@ def make_tracer(options: TracingOptions) -> OtelTracer:
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        propagator = _propagator()
+        reader = HeaderReader(_propagator(), None if _names_propagators() else W3C_AND_B3)
+        samples = _samples(options)
         exporter = _exporter(options.protocol)
-        provider = TracerProvider(
-            _sampler(options),
-            _resource(options),
-            shutdown_on_exit=False,
-            span_limits=_span_limits(),
-        )
-        provider.add_span_processor(BatchSpanProcessor(exporter))
+        queue = _queue(exporter, Readable(_resource(options), _span_limits()))
     except ConfigError:
         raise
     except Exception as exc:
         # The exceptions of OpenTelemetry have no common class.
         raise ConfigError(f"traces can't be sent; check the OTEL_* variables: {exc}") from exc
-    return OtelTracer(provider, propagator)
+    return OtelTracer(reader, samples, queue)
 
 
 def _resource(options: TracingOptions) -> Resource:
@@ -88,11 +85,30 @@ def _resource(options: TracingOptions) -> Resource:
     return Resource.create().merge(ours).merge(OTELResourceDetector().detect())
 
 
-def _sampler(options: TracingOptions) -> ParentBased | None:
-    """The sampler. None means that OpenTelemetry reads OTEL_TRACES_SAMPLER."""
-    if os.environ.get("OTEL_TRACES_SAMPLER"):
-        return None
-    return ParentBased(TraceIdRatioBased(options.sampling_rate))
+def _samples(options: TracingOptions) -> Samples:
+    """What decides whether a request is recorded."""
+    if not os.environ.get("OTEL_TRACES_SAMPLER"):
+        return _by_rate(options.sampling_rate)
+    # OpenTelemetry reads the variable.
+    sampler = TracerProvider(shutdown_on_exit=False).sampler
+
+    def samples(origin: Origin, trace_id: int, name: str) -> bool:
+        result = sampler.should_sample(origin.as_context(), trace_id, name, SpanKind.SERVER)
+        return result.decision is Decision.RECORD_AND_SAMPLE
+
+    return samples
+
+
+def _by_rate(rate: float) -> Samples:
+    """What ParentBased(TraceIdRatioBased(rate)) does, in a tenth of its time."""
+    bound, mask = TraceIdRatioBased(rate).bound, TraceIdRatioBased.TRACE_ID_LIMIT
+
+    def samples(origin: Origin, trace_id: int, _name: str) -> bool:
+        if origin.parent is not None:
+            return origin.parent.trace_flags.sampled
+        return trace_id & mask < bound
+
+    return samples
 
 
 def _span_limits() -> SpanLimits:
@@ -102,13 +118,17 @@ def _span_limits() -> SpanLimits:
 
 def _propagator() -> TextMapPropagator:
     """W3C, B3 and baggage, unless OTEL_PROPAGATORS names others."""
-    if os.environ.get("OTEL_PROPAGATORS"):
+    if _names_propagators():
         propagator: TextMapPropagator = _import("opentelemetry.propagate").get_global_textmap()
         return propagator
     # B3MultiFormat also reads the single header.
     b3 = _import("opentelemetry.propagators.b3").B3MultiFormat()
     # The last propagator that finds a trace wins: W3C, if a caller sends both.
     return CompositePropagator([b3, TraceContextTextMapPropagator(), W3CBaggagePropagator()])
+
+
+def _names_propagators() -> bool:
+    return bool(os.environ.get("OTEL_PROPAGATORS"))
 
 
 def _exporter(protocol: str) -> Any:
@@ -119,9 +139,19 @@ def _exporter(protocol: str) -> Any:
         if value and value not in PROTOCOLS:
             raise ConfigError(f"{name}: '{value}' is not one of {', '.join(PROTOCOLS)}")
         protocol = PROTOCOLS[value] if value else protocol
-    exporter = _import(EXPORTERS[protocol]).OTLPSpanExporter()
+    module = _import(EXPORTERS[protocol])
+    _import("penstock.telemetry.otel_batch").take_encoded(module)
+    exporter = module.OTLPSpanExporter()
     LOG.info("traces are sent over OTLP/%s", protocol)
     return exporter
+
+
+def _queue(exporter: Any, readable: Readable) -> Sink:
+    # Import what the extra brings only once it is known to be installed.
+    from penstock.telemetry.otel_batch import SpanEncoder
+    from penstock.telemetry.otel_queue import SpanQueue, read_batching
+
+    return SpanQueue(exporter, SpanEncoder(readable), read_batching())
 
 
 def _check_headers(name: str) -> None:

@@ -3,12 +3,15 @@
 The law of this file: without a tracer, nothing is done, so tracing costs nothing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, Protocol
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Protocol
 
 Attribute = str | int | float | bool | Sequence[str]
+Attributes = Mapping[str, Attribute]
+
+NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
 
 Headers = Callable[[], Iterable[tuple[str, str | bytes]]]
 """Returns the caller's metadata. Called only if the metadata is needed."""
@@ -30,9 +33,35 @@ class Span(Protocol):
         ...
 
 
+class RequestSpan(Span, Protocol):
+    """The span of a request. `Tracer.caller` returns it within the block that it manages.
+
+    The span ends with this block, unless it stays open.
+    """
+
+    def __enter__(self) -> "RequestSpan": ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def stay_open(self) -> None:
+        """The request is answered after the block. Then `end` has to be called."""
+        ...
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The request was answered, or failed."""
+        ...
+
+
 class Tracer(Protocol):
-    def request(self, name: str, headers: Headers) -> AbstractContextManager[Span]:
-        """The span of a request, which continues the caller's trace."""
+    def request(
+        self, name: str, headers: Headers, attributes: Attributes = NO_ATTRIBUTES
+    ) -> RequestSpan:
+        """The span of a request, which continues the caller's trace; NO_SPAN if not recorded."""
         ...
 
     def caller(self) -> Caller | None:
@@ -55,7 +84,7 @@ class _NoSpan:
     def fail(self, text: str) -> None:
         pass
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> RequestSpan:
         return self
 
     def __exit__(
@@ -64,6 +93,12 @@ class _NoSpan:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        pass
+
+    def stay_open(self) -> None:
+        pass
+
+    def end(self, error: BaseException | None = None) -> None:
         pass
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
@@ -13,14 +14,13 @@ from penstock.service.limiter import STORE_SHARE, Limiter, Taking
 from penstock.service.prepared import Prepared
 from penstock.telemetry.instruments import Distribution
 from penstock.telemetry.metrics import Metrics
-from penstock.telemetry.tracing import Headers, Span, Tracer
+from penstock.telemetry.tracing import NO_SPAN, Headers, Span, Tracer
 from penstock.transport.codec import (
     METHOD,
     PEEK,
     SERVICE,
     decode_request,
     encode_answer,
-    is_over_limit,
 )
 from penstock.transport.failures import failure_of
 from penstock.transport.methods import Call, Methods, Unary, Waiting, wait
@@ -32,6 +32,7 @@ from penstock.transport.notes import (
     Trailers,
     charged_trailers,
 )
+from penstock.transport.request_spans import answer_traced, describe
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -83,9 +84,7 @@ class RateLimitService:
 
         Raises what `failures` names, for the transport.
         """
-        if self._tracer is None:
-            return self._start(request, call, self._seconds)
-        return _Traced(asyncio.ensure_future(self._answer_traced(self._tracer, request, call)))
+        return self._start(request, call, METHOD, self._seconds)
 
     async def should_rate_limit(
         self,
@@ -95,15 +94,25 @@ class RateLimitService:
         method: str = METHOD,
     ) -> bytes:
         """Answer a call that did not come over gRPC. `method` is how it came in."""
-        call = PlainCall(timeout_s, headers)
-        if self._tracer is not None:
-            return await self._answer_traced(self._tracer, request, call, method)
-        return await wait(self._start(request, call, self._metrics.response_seconds.of(method)))
+        call, seconds = PlainCall(timeout_s, headers), self._metrics.response_seconds.of(method)
+        return await wait(self._start(request, call, method, seconds))
 
-    def _start(self, request: bytes, call: Call, seconds: Distribution) -> "bytes | _Deciding":
+    def _start(
+        self, request: bytes, call: Call, method: str, seconds: Distribution
+    ) -> bytes | Waiting:
+        if self._tracer is None:
+            return self._decide(request, call, seconds)
+        decide = partial(self._decide, request, call, seconds)
+        return answer_traced(self._tracer, method, call.headers, decide)
+
+    def _decide(
+        self, request: bytes, call: Call, seconds: Distribution, span: Span = NO_SPAN
+    ) -> "bytes | _Deciding":
         start_s = perf_counter()
         try:
             prepared = self._limiter.find(request, decode_request)
+            if span is not NO_SPAN:
+                describe(span, prepared)
             # Reports may be as many again: they tell of what was used already, and would be lost.
             calls, most = self._calls, self._max_calls
             if calls >= most and (calls >= 2 * most or not prepared.reports):
@@ -128,27 +137,6 @@ class RateLimitService:
 
     def count_error(self, error: BaseException) -> None:
         self._metrics.request_errors.of(failure_of(error).metric).add()
-
-    async def _answer_traced(
-        self, tracer: Tracer, request: bytes, call: Call, method: str = METHOD
-    ) -> bytes:
-        seconds = self._metrics.response_seconds.of(method)
-        with tracer.request(f"{SERVICE}/{method}", call.headers) as span:
-            span.note("rpc.system", "grpc")
-            span.note("rpc.service", SERVICE)
-            span.note("rpc.method", METHOD)
-            try:
-                if span.is_recorded:
-                    _describe(span, self._limiter.find(request, decode_request))
-                answer = await wait(self._start(request, call, seconds))
-            except BaseException as exc:
-                failure = failure_of(exc)
-                span.note("penstock.code", failure.metric)
-                span.note("rpc.grpc.status_code", failure.grpc)
-                raise
-            span.note("penstock.code", "over_limit" if is_over_limit(answer) else "ok")
-            span.note("rpc.grpc.status_code", 0)
-            return answer
 
 
 class _Deciding:
@@ -195,27 +183,8 @@ class _Deciding:
             self._seconds.observe(perf_counter() - self._start_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Traced:
-    """A call whose task keeps its own time."""
-
-    future: "asyncio.Future[bytes]"
-    within_s: None = None
-
-    def finish(self) -> bytes:
-        return self.future.result()
-
-    def expire(self) -> bytes:
-        raise NotImplementedError("the task of a traced call ends by itself")
-
-
 def _is_peek(call: Call) -> bool:
     return any(name.lower() == PEEK for name, _ in call.headers())
-
-
-def _describe(span: Span, prepared: Prepared) -> None:
-    span.note("penstock.domain", prepared.request.domain)
-    span.note("penstock.descriptors", len(prepared.request.descriptors))
 
 
 def _encode(prepared: Prepared, answer: Answer, call: Call) -> bytes:

@@ -7,11 +7,20 @@ import sys
 import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace.sampling import Decision, ParentBased, TraceIdRatioBased
+from opentelemetry.trace import SpanContext, TraceFlags
 from penstock import __version__
 from penstock.errors import ConfigError
+from penstock.telemetry.otel_headers import Origin
+from penstock.telemetry.otlp import _by_rate
 
 from tests.support.otlp import Attributes, Span
 from tests.support.tracing import Traced, caller, trace_id, traced
+
+FLAGS = [TraceFlags(flags) for flags in range(4)]
+IDS = st.integers(1, 2**64 - 1)
 
 
 def one_span(tracing: Traced, headers: dict[str, str] | None = None) -> Span:
@@ -110,6 +119,22 @@ def test_opentelemetrys_sampler_goes_before_our_rate(
         with tracing.tracer.request("serve", caller(1, sampled=sampled).items):
             pass
         assert [span.name for span in tracing.spans()] == names
+
+
+@given(
+    st.floats(0, 1),
+    st.integers(1, 2**128 - 1),
+    st.none()
+    | st.builds(SpanContext, st.just(1), st.just(1), st.booleans(), st.sampled_from(FLAGS)),
+)
+def test_our_rate_samples_as_opentelemetry_does_it(
+    rate: float, trace_id: int, parent: SpanContext | None
+) -> None:
+    """By the caller's decision, or by the id of the trace."""
+    origin = Origin(parent)
+    theirs = ParentBased(TraceIdRatioBased(rate)).should_sample(origin.as_context(), trace_id, "x")
+    ours = _by_rate(rate)(origin, trace_id, "x")
+    assert ours == (theirs.decision is Decision.RECORD_AND_SAMPLE)
 
 
 def test_a_sampler_that_opentelemetry_does_not_know_is_one_that_samples_all(

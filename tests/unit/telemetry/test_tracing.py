@@ -4,7 +4,16 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import pytest
-from penstock.telemetry.tracing import NO_SPAN, Caller, Headers, Span, work_span
+from penstock.telemetry.tracing import (
+    NO_ATTRIBUTES,
+    NO_SPAN,
+    Attributes,
+    Caller,
+    Headers,
+    RequestSpan,
+    Span,
+    work_span,
+)
 
 
 class Watched:
@@ -13,7 +22,9 @@ class Watched:
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[Caller]]] = []
 
-    def request(self, name: str, headers: Headers) -> AbstractContextManager[Span]:
+    def request(
+        self, name: str, headers: Headers, attributes: Attributes = NO_ATTRIBUTES
+    ) -> RequestSpan:
         raise NotImplementedError
 
     def caller(self) -> Caller | None:

@@ -1,19 +1,23 @@
 """The span of a request over real gRPC: whose trace it is in, and what it tells of the answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import grpc
 import pytest
 from penstock.core.request import Descriptor, Request
+from penstock.core.take import Take, Taken
 from penstock.errors import StoreError
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
+from penstock.store.memory import MemoryStore
+from penstock.store.port import BucketStore
 from penstock.transport.codec import METHOD, SERVICE, encode_request
 from penstock.transport.listener import Listener
-from penstock.transport.rls import RateLimitService
+from penstock.transport.methods import Waiting, wait
+from penstock.transport.rls import PlainCall, RateLimitService
 
 from tests.support.otlp import Attributes, Span
 from tests.support.tracing import Traced, caller, span_id, trace_id, traced
@@ -154,3 +158,85 @@ async def test_a_caller_that_is_gone_is_told_as_such(serving: Serving) -> None:
         1,
     )
     assert span.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A service without a transport around it."""
+
+    tracing: Traced
+    service: RateLimitService
+
+    def start(self, number: int, timeout_s: float | None = None) -> bytes | Waiting:
+        return self.service.start(GOOD, PlainCall(timeout_s, caller(number).items))
+
+    def told(self) -> dict[str, tuple[object, str | None]]:
+        """The code and the error of each request, by its trace."""
+        return {
+            span.trace_id: (span.attributes["penstock.code"], span.error)
+            for span in self.tracing.spans()
+        }
+
+
+@pytest.fixture
+def tracing() -> Iterator[Traced]:
+    with traced() as made:
+        yield made
+
+
+def answering(tracing: Traced, store: BucketStore) -> Answering:
+    limiter = Limiter(store, Options(), lambda: NOW)
+    limiter.use(rules())
+    return Answering(tracing, RateLimitService(limiter, tracer=tracing.tracer))
+
+
+def test_a_request_that_needs_no_waiting_is_answered_without_a_task(tracing: Traced) -> None:
+    """There is not even a loop here."""
+    served = answering(tracing, MemoryStore())
+    assert isinstance(served.start(7), bytes)
+    assert tracing.tracer.caller() is None
+    assert served.told() == {trace_id(7): ("ok", None)}
+
+
+async def test_requests_that_wait_at_once_end_each_in_its_own_trace(tracing: Traced) -> None:
+    """Answered, too late, gone: whoever ends them, and in whatever order."""
+    store = MoodyStore()
+    store.gate = asyncio.Event()
+    served = answering(tracing, store)
+    answered, late, gone = served.start(1), served.start(2, timeout_s=5), served.start(3)
+    assert not isinstance(answered, bytes)
+    assert not isinstance(late, bytes)
+    assert not isinstance(gone, bytes)
+    assert tracing.tracer.caller() is None
+    assert late.within_s is not None
+    with pytest.raises(StoreError):
+        late.expire()
+    gone.future.cancel()
+    store.gate.set()
+    await asyncio.wait([answered.future, gone.future])
+    with pytest.raises(asyncio.CancelledError):
+        gone.finish()
+    assert isinstance(answered.finish(), bytes)
+    too_late = "the store did not answer before the caller's deadline"
+    assert served.told() == {
+        trace_id(1): ("ok", None),
+        trace_id(2): ("store_error", too_late),
+        trace_id(3): ("cancelled", None),
+    }
+
+
+async def test_the_store_knows_which_request_it_works_for(tracing: Traced) -> None:
+    """At once, and in the task that it makes, also after the request has ended."""
+    found = []
+
+    class Asked(MoodyStore):
+        async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+            await asyncio.sleep(0)
+            found.append(tracing.tracer.caller())
+            return await super().take(takes, now_ms)
+
+    served = answering(tracing, Asked())
+    waiting = [served.start(1), served.start(2)]
+    for one in waiting:
+        await wait(one)
+    assert [f"{span.trace_id:032x}" for span in found if span] == [trace_id(1), trace_id(2)]
