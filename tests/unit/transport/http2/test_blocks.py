@@ -72,6 +72,17 @@ def test_a_table_that_shrank_for_a_moment_forgets_the_blocks() -> None:
         blocks.request(refers)
 
 
+def test_an_index_may_take_more_than_a_byte() -> None:
+    """A table of many small entries goes beyond 126."""
+    blocks = Blocks(Bounds())
+    names = [f"{i:02}" for i in range(80)]
+    added = b"".join(b"\x40\x02" + name.encode() + b"\x00" for name in names)
+    blocks.request(block(*REQUEST) + added)
+    refers = block(*REQUEST) + b"\xff\x00" + b"\xff\x03" + b"\xfe"
+    found = [name for name, _ in headers_of(blocks.request(refers))[-3:]]
+    assert found == [names[-66], names[-69], names[-65]]
+
+
 @pytest.mark.parametrize(("most_blocks", "most_bytes"), [(8, 10**6), (10**6, 4_000), (8, 100)])
 def test_what_is_remembered_is_bounded(most_blocks: int, most_bytes: int) -> None:
     """In blocks and in bytes, whatever a client sends."""

@@ -292,6 +292,17 @@ def test_more_data_than_the_stream_admits_costs_the_stream() -> None:
     assert peer.told(frame(DATA, 0, 1, b"x")) == ["RST_STREAM 1 FLOW_CONTROL_ERROR"]
 
 
+def test_a_window_opens_when_the_client_is_told_and_not_before() -> None:
+    """What was consumed, and not yet announced, is no room."""
+    peer = Peer(Bounds(stream_window=65_536))
+    piece = frame(DATA, 0, 1, bytes(15_000))
+    peer.send(request(1, ends=False), piece * 2)
+    peer.server.consume(1, 30_000)
+    assert peer.heard() == []
+    assert peer.told(piece * 2) == []
+    assert peer.told(piece) == ["RST_STREAM 1 FLOW_CONTROL_ERROR"]
+
+
 def test_more_data_than_the_connection_admits_costs_the_connection() -> None:
     """However many streams it is spread over."""
     peer = Peer(Bounds(connection_window=70_000))
