@@ -23,13 +23,13 @@ from penstock.core.take import (
     must_land_part,
 )
 from penstock.errors import InvalidRequestError, StoreError
-from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.groups import MAX_ITEMS, Group, Hint
-from penstock.store.dynamodb.hints import Hints
-from penstock.store.dynamodb.lanes import Job, Lanes
-from penstock.store.dynamodb.location import Cascade
-from penstock.store.dynamodb.rewrite import undo_with_retries
-from penstock.store.dynamodb.rounds import Ask, Verdict
+from penstock.store.dynamodb.aws.location import Cascade
+from penstock.store.dynamodb.buckets.corrections import undo_with_retries
+from penstock.store.dynamodb.buckets.decider import MAX_ITEMS, Decider, Hint
+from penstock.store.dynamodb.buckets.hints import Hints
+from penstock.store.dynamodb.buckets.queues import ItemQueues, Waiter
+from penstock.store.dynamodb.buckets.sender import Sender
+from penstock.store.dynamodb.buckets.tally import Ask, Verdict
 from penstock.store.owed import count_dropped
 
 T = TypeVar("T")
@@ -60,15 +60,15 @@ class _Arrival(NamedTuple):
     timer_s: float
 
 
-class Calls:
+class Coordinator:
     def __init__(
-        self, engine: Engine, hints: Hints, cascade: Cascade, timer_s: Callable[[], float]
+        self, sender: Sender, hints: Hints, cascade: Cascade, timer_s: Callable[[], float]
     ) -> None:
-        self._engine = engine
+        self._sender = sender
         self._hints = hints
         self._is_atomic = cascade == "transaction"
         self._timer_s = timer_s
-        self.lanes = Lanes(engine, hints, timer_s)
+        self.queues = ItemQueues(sender, hints, timer_s)
         self._unfinished: set[asyncio.Future[Any]] = set()
 
     async def decide(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken]:
@@ -86,19 +86,19 @@ class Calls:
             return await (self._begin(self._counted(work)) if must_land else work)
         refusing = self._refused_by_hints(families, now_ms)
         if refusing:
-            self._engine.metrics.deny_cache_hits.add()
+            self._sender.metrics.deny_cache_hits.add()
             work = self._refuse(families, refusing, arrival)
             return await (self._begin(self._counted(work)) if must_land else work)
         return await self._begin(self._counted(self._decide_apart(families, arrival)))
 
     def deny_at_once(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken] | None:
-        """Deny a call by recent hints alone, as its lane would; None if that is not possible."""
+        """Deny a call by recent hints alone, as its queue would; None if that is not possible."""
         families = find_families(takes)
         if len(families) > 1 or not (len(takes) == 1 or self._is_atomic):
             return None
         (family,) = families
-        # Callers in the lane came first, and one of them may bring a refund.
-        if any(take.must_land for take in takes) or not self.lanes.is_idle(family[-1].key):
+        # Callers in the queue came first, and one of them may bring a refund.
+        if any(take.must_land for take in takes) or not self.queues.is_idle(family[-1].key):
             return None
         hints = self._hints.of(take.key for take in family)
         if not all(self._hints.is_recent(hint, now_ms) for hint in hints.values()):
@@ -108,41 +108,41 @@ class Calls:
             Draft(image and image.live(now_ms), take, now_ms)
             for take, image in zip(family, images, strict=True)
         ]
-        # Most calls are not denied, and a group costs several times as much as these drafts.
+        # Most calls are not denied, and a decider costs several times as much as these drafts.
         if not are_denied(drafts):
             return None
         ask = Ask(family)
-        group = Group([ask], hints, remembers_denials=self._hints.remembers_denials)
-        if group.next(now_ms) is not None or ask.verdict is None:
+        decider = Decider([ask], hints, remembers_denials=self._hints.remembers_denials)
+        if decider.next(now_ms) is not None or ask.verdict is None:
             return None
-        self._engine.metrics.deny_cache_hits.add(group.denied_from_hints)
+        self._sender.metrics.deny_cache_hits.add(decider.denied_from_hints)
         self._hints.keep(hints)
         return _taken_by_key(ask.verdict.drafts, denied=not ask.verdict.admitted)
 
     async def _counted(self, work: Awaitable[dict[Key, Taken]]) -> dict[Key, Taken]:
         """Count the debt that charges could not record, even if the caller has gone away."""
         taken = await work
-        count_dropped(self._engine.metrics, taken.values())
+        count_dropped(self._sender.metrics, taken.values())
         return taken
 
     async def finish(self) -> None:
         """Wait for work whose callers have gone away."""
         while self._unfinished:
             await asyncio.wait(self._unfinished)
-        await self.lanes.idle()
+        await self.queues.idle()
 
     async def _ask(self, family: Family, arrival: _Arrival, *, is_whole_call: bool) -> Verdict:
-        job = Job(
+        waiter = Waiter(
             family,
             is_whole_call,
             now_ms=arrival.now_ms,
             asked_s=arrival.timer_s,
             must_land=any(take.must_land for take in family),
-            caller=None if self._engine.tracer is None else self._engine.tracer.caller(),
+            caller=None if self._sender.tracer is None else self._sender.tracer.caller(),
             answer=asyncio.get_running_loop().create_future(),
         )
-        self.lanes.of(family[-1].key).submit(job)
-        return await (self._survive(job.answer) if job.must_land else job.answer)
+        self.queues.of(family[-1].key).submit(waiter)
+        return await (self._survive(waiter.answer) if waiter.must_land else waiter.answer)
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         return self._survive(asyncio.get_running_loop().create_task(work))
@@ -168,7 +168,7 @@ class Calls:
                 if self._hints.is_recent(hint, now_ms)
             }
             ask = Ask(tuple(take for take in family if take.key in hints), is_whole_call=False)
-            Group([ask], hints, remembers_denials=self._hints.remembers_denials).next(now_ms)
+            Decider([ask], hints, remembers_denials=self._hints.remembers_denials).next(now_ms)
             if ask.verdict is not None and not ask.verdict.admitted:
                 refusing += ask.verdict.drafts
         return refusing
@@ -269,8 +269,8 @@ class Calls:
         if draft.left == draft.left_if_denied:
             return
         key = draft.take.key
-        lane = self.lanes.of(key)
-        image = await undo_with_retries(self._engine, draft, now_ms, lane.lock)
+        queue = self.queues.of(key)
+        image = await undo_with_retries(self._sender, draft, now_ms, queue.lock)
         if image is None:
             self._hints.forget([key])
         else:
@@ -284,7 +284,7 @@ class Calls:
         }
         missing = [take.key for take in takes if take.key not in images]
         try:
-            images |= await self._engine.read(missing)
+            images |= await self._sender.read(missing)
         except StoreError:
             # The call is denied anyway. An item that can't be read counts as full.
             images |= dict.fromkeys(missing)
@@ -304,7 +304,7 @@ async def _gather_bounded(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def find_families(takes: Sequence[Take]) -> list[Family]:
-    """Group takes with the takes of their parents."""
+    """Decider takes with the takes of their parents."""
     by_key = {take.key: take for take in takes}
     families: dict[Key, list[tuple[int, Take]]] = {}
     for take in takes:

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, cast
 
 from penstock.core.bucket import Item, is_far_ahead
 from penstock.core.take import Draft, Key, Take, adopt, is_read_ahead, merge
-from penstock.store.dynamodb.changes import Change
-from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import Policy, policy_of
-from penstock.store.dynamodb.rounds import Ask, Round, Verdict
-from penstock.store.dynamodb.writes import Create, Write
+from penstock.store.dynamodb.buckets.combined_take import CombinedTake
+from penstock.store.dynamodb.buckets.tally import Ask, Tally, Verdict
+from penstock.store.dynamodb.buckets.terms import Terms, own_terms, terms_of
+from penstock.store.dynamodb.buckets.writes import Create, Write
+from penstock.store.dynamodb.items.images import Image
 
 DENIAL_REMEMBERED_MS: Final = 1_000
 """How long an image may deny callers without a call. A refused write costs as much as any other."""
@@ -56,7 +56,7 @@ class Send(NamedTuple):
 Step = Read | Send
 
 
-class Group:
+class Decider:
     """Callers, and what is known of their items."""
 
     def __init__(
@@ -73,25 +73,25 @@ class Group:
         self.denied_from_hints = 0
         """How many callers were denied by hints alone, without a call to DynamoDB."""
         self._shown: set[Key] = set()
-        """Items that DynamoDB showed to this group since the group's last write."""
+        """Items that DynamoDB showed to this decider since the decider's last write."""
         self._losses = 0
         self.sent: Sequence[Ask] = ()
         """The callers whose takes are in the last write that `next` returned."""
-        self._round = Round((), {}, self._view, 0)
+        self._tally = Tally((), {}, self._view, 0)
 
     def next(self, now_ms: int) -> Step | None:
         """What to do now; None once every caller has a verdict."""
         self.sent = ()
         while self._asks:
-            self._round = Round(self._next_batch(), self._bases(now_ms), self._view, now_ms)
-            unknown = [key for key in self._round.must_be_read if key not in self.hints]
+            self._tally = Tally(self._next_batch(), self._bases(now_ms), self._view, now_ms)
+            unknown = [key for key in self._tally.must_be_read if key not in self.hints]
             if unknown:
                 return Read(tuple(unknown))
-            if self._round.changes:
+            if self._tally.changes:
                 writes = self._writes()
                 if unsure := self._to_read_first(writes):
                     return Read(unsure)
-                self.sent = self._round.changing
+                self.sent = self._tally.changing
                 return self._send(writes)
             if write := self._settle_outdated(now_ms):
                 return self._send((write,))
@@ -110,9 +110,9 @@ class Group:
         verdicts, and the balances in the answers come from the hints. If a caller asks for an item
         that is not written, as a check does, no condition guarantees the verdict.
         """
-        now_ms, by_key = self._round.now_ms, {write.key: write for write in writes}
+        now_ms, by_key = self._tally.now_ms, {write.key: write for write in writes}
         to_read = set()
-        for key in {take.key for ask in self._round.changing for take in ask.takes}:
+        for key in {take.key for ask in self._tally.changing for take in ask.takes}:
             write, hint = by_key.get(key), self.hints.get(key)
             is_fresh = hint is not None and hint.is_recent(now_ms, FRESH_MS)
             is_held = write is not None and (len(writes) == 1 or write.is_exact or is_fresh)
@@ -126,16 +126,16 @@ class Group:
         There are two such items. After a change of policy, an item still refills at its old rate.
         And an item whose `rf` was set far ahead by a wrong clock gains nothing until that time.
         """
-        for ask in self._round.asks:
-            for take, draft in zip(ask.takes, self._round.drafts[ask], strict=True):
+        for ask in self._tally.asks:
+            for take, draft in zip(ask.takes, self._tally.drafts[ask], strict=True):
                 hint = self.hints.get(take.key)
                 image = None if hint is None else hint.image
                 if image is None or image.is_expired(now_ms) or all(draft.fits):
                     continue
-                _, policy = self._view(take, now_ms)
-                is_outdated = image.policy != policy.fingerprint
+                _, terms = self._view(take, now_ms)
+                is_outdated = image.fingerprint != terms.fingerprint
                 if is_outdated or is_far_ahead(image.item.refilled_ms, now_ms):
-                    return Change(draft, policy).settle(image, now_ms)
+                    return CombinedTake(draft, terms).settle(image, now_ms)
         return None
 
     def drop(self, asks: Iterable[Ask]) -> None:
@@ -145,7 +145,7 @@ class Group:
 
     def saw(self, images: Mapping[Key, Image | None]) -> None:
         """Go on from the images that were read."""
-        seen_ms = self._round.now_ms
+        seen_ms = self._tally.now_ms
         self.hints.update((key, Hint(image, seen_ms)) for key, image in images.items())
         self._shown.update(images)
 
@@ -156,7 +156,7 @@ class Group:
 
     def landed(self, writes: Sequence[Write], image: Image | None) -> None:
         """Answer the callers whose takes were written. `image` is None after a transaction."""
-        now_ms, bases = self._round.now_ms, self._round.bases
+        now_ms, bases = self._tally.now_ms, self._tally.bases
         if image is not None:
             (write,) = writes
             bases = bases | {write.key: write.undone(image)}
@@ -165,7 +165,7 @@ class Group:
             for write in writes:
                 self._predict(write)
         written = set(self.sent)
-        again = Round(self._round.asks, bases, self._view, now_ms, written)
+        again = Tally(self._tally.asks, bases, self._view, now_ms, written)
         for ask in again.asks:
             drafts = again.drafts[ask]
             if ask in written:
@@ -183,13 +183,13 @@ class Group:
     def _next_batch(self) -> list[Ask]:
         """Callers in order of arrival that have the same policy and fit into one transaction."""
         chosen: list[Ask] = []
-        policies: dict[Key, str] = {}
+        agreed: dict[Key, str] = {}
         for ask in self._asks:
-            wanted = {take.key: policy_of(take).fingerprint for take in ask.takes}
-            agrees = all(policies.get(key, policy) == policy for key, policy in wanted.items())
-            if agrees and (not chosen or len(policies | wanted) <= MAX_ITEMS):
+            wanted = {take.key: terms_of(take).fingerprint for take in ask.takes}
+            agrees = all(agreed.get(key, terms) == terms for key, terms in wanted.items())
+            if agrees and (not chosen or len(agreed | wanted) <= MAX_ITEMS):
                 chosen.append(ask)
-                policies |= wanted
+                agreed |= wanted
         return chosen
 
     def _bases(self, now_ms: int) -> dict[Key, Item | None]:
@@ -203,21 +203,21 @@ class Group:
                 bases[key] = _without_fresh_credit(image, now_ms)
         return bases
 
-    def _view(self, take: Take, now_ms: int) -> tuple[Take, Policy]:
+    def _view(self, take: Take, now_ms: int) -> tuple[Take, Terms]:
         """A take, and the policy to write it under: the policy that was read last."""
-        policy, hint = policy_of(take), self.hints.get(take.key)
+        terms, hint = terms_of(take), self.hints.get(take.key)
         image = None if hint is None else hint.image
-        if image is None or image.is_expired(now_ms) or image.policy == policy.fingerprint:
-            return take, policy
+        if image is None or image.is_expired(now_ms) or image.fingerprint == terms.fingerprint:
+            return take, terms
         if image.item.policy_ms <= take.policy_ms:
-            return take, policy
+            return take, terms
         if is_read_ahead(image.item, now_ms):
             merged = merge(take, image.item, now_ms)
-            return merged, policy_of(merged)
-        return adopt(take, image.item), image.own_policy
+            return merged, terms_of(merged)
+        return adopt(take, image.item), own_terms(image)
 
     def _writes(self) -> tuple[Write, ...]:
-        changes, now_ms = self._round.changes.values(), self._round.now_ms
+        changes, now_ms = self._tally.changes.values(), self._tally.now_ms
         writes: list[Write] = []
         for change in changes:
             hint, lost = self.hints.get(change.key), self._losses > 0
@@ -244,9 +244,9 @@ class Group:
     def _answer_unchanged(self, now_ms: int) -> tuple[Key, ...]:
         """Answer callers that are denied or only look; returns the keys to read before that."""
         unsure: set[Key] = set()
-        for ask in self._round.asks:
-            drafts = self._round.drafts[ask]
-            admitted = ask in self._round.admitted
+        for ask in self._tally.asks:
+            drafts = self._tally.drafts[ask]
+            admitted = ask in self._tally.admitted
             if missing := self._too_old_to_answer(drafts, now_ms, admitted=admitted):
                 unsure |= missing
             else:
@@ -279,6 +279,6 @@ class Group:
 
 def _without_fresh_credit(image: Image, now_ms: int) -> Item | None:
     item = image.live(now_ms)
-    if item is None or item.refilled_ms < now_ms - image.own_policy.tolerance_ms:
+    if item is None or item.refilled_ms < now_ms - own_terms(image).tolerance_ms:
         return item
     return item._replace(refilled_ms=max(now_ms, item.refilled_ms))

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.core.take import Key
-from penstock.store.dynamodb.groups import DENIAL_REMEMBERED_MS, Hint
+from penstock.store.dynamodb.buckets.decider import DENIAL_REMEMBERED_MS, Hint
 
 KEPT: Final = 65_536
 """How many hints are kept: some 60 MB. An item without a hint costs a second write."""

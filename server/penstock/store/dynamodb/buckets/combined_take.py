@@ -13,23 +13,23 @@ from penstock.core.bucket import (
     settle_forgiven,
 )
 from penstock.core.take import MUST_LAND, Draft, Key, Mode
-from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import Policy
-from penstock.store.dynamodb.writes import Consume, Create, Move, Path, Settle, Write
+from penstock.store.dynamodb.buckets.terms import Terms
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write, WritePath
+from penstock.store.dynamodb.items.images import Image
 
 
-class Change:
+class CombinedTake:
     """The sum of several callers' takes on one item.
 
     The balance may have changed when the write arrives. So the write has bounds on the balance as
     its condition: within these bounds, every decision is the same.
     """
 
-    def __init__(self, draft: Draft, policy: Policy) -> None:
+    def __init__(self, draft: Draft, terms: Terms) -> None:
         """`policy` is the policy to write: the take's, or the item's own if that is newer."""
         limits = draft.take.limits
         self.key = draft.take.key
-        self.policy = policy
+        self.terms = terms
         self._policy_ms = draft.take.policy_ms
         self._index = {limit.name: i for i, limit in enumerate(limits)}
         self.is_exact = False
@@ -98,20 +98,20 @@ class Change:
 
         With `holds_verdicts_on`, the bounds guarantee the verdicts of charges, too.
         """
-        path = Path.RETRY if lost else Path.SPECULATIVE
+        path = WritePath.RETRY if lost else WritePath.SPECULATIVE
         moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts_on is not None)
         if holds_verdicts_on is not None:
             ceilings = self._lower_by_unsettled_credit(ceilings, holds_verdicts_on)
         moves = [
             Move(limit.name, moved[i], -moved[i], floors[i], ceilings[i])
-            for i, limit in enumerate(self.policy.limits)
+            for i, limit in enumerate(self.terms.limits)
         ]
         return Consume(
-            path if self._has_takes else Path.ADJUST,
+            path if self._has_takes else WritePath.ADJUST,
             self.key,
-            self.policy,
+            self.terms,
             tuple(moves),
-            since_ms=now_ms - self.policy.tolerance_ms,
+            since_ms=now_ms - self.terms.tolerance_ms,
             now_ms=now_ms,
         )
 
@@ -125,12 +125,12 @@ class Change:
         """
         if image is None or image.is_expired(now_ms):
             return self._create(now_ms)
-        if not self.is_exact and image.policy == self.policy.fingerprint:
+        if not self.is_exact and image.fingerprint == self.terms.fingerprint:
             held = image if holds_verdicts else None
             consume = self.consume(now_ms, lost=lost, holds_verdicts_on=held)
             rf = image.item.refilled_ms
             # An `rf` that is far ahead would pass the condition of consume-only writes for ever.
-            is_fresh = rf >= now_ms - self.policy.tolerance_ms and not is_far_ahead(rf, now_ms)
+            is_fresh = rf >= now_ms - self.terms.tolerance_ms and not is_far_ahead(rf, now_ms)
             if is_fresh and all(
                 _within(move, bucket.tokens)
                 for move, bucket in zip(sorted(consume.moves), image.item.buckets, strict=True)
@@ -143,14 +143,14 @@ class Change:
         moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts)
         bounds = None if self.is_exact else (floors, ceilings)
         write = settle_write(
-            Path.NORMAL, self.key, self.policy, image, now_ms, moved, bounds=bounds
+            WritePath.NORMAL, self.key, self.terms, image, now_ms, moved, bounds=bounds
         )
         return write._replace(policy_ms=self._policy_ms)
 
     def _by_policy(self, *, holds_verdicts: bool) -> tuple[list[int], list[int], list[int | None]]:
         """Amounts and bounds for each limit of the policy. Limits outside it are left out."""
         moved, floors, ceilings = [], [], list[int | None]()
-        for limit in self.policy.limits:
+        for limit in self.terms.limits:
             i = self._index.get(limit.name)
             if i is None:
                 moved.append(0)
@@ -178,7 +178,7 @@ class Change:
         """
         tokens = {bucket.limit.name: bucket.tokens for bucket in image.item.buckets}
         lowered: list[int | None] = []
-        for limit, ceiling in zip(self.policy.limits, ceilings, strict=True):
+        for limit, ceiling in zip(self.terms.limits, ceilings, strict=True):
             i = self._index.get(limit.name)
             unsettled = 0 if i is None else max(self._before[i] - tokens[limit.name], 0)
             lowered.append(None if ceiling is None else ceiling - unsettled)
@@ -187,10 +187,10 @@ class Change:
     def _create(self, now_ms: int) -> Create:
         buckets = [
             Bucket(limit, limit.burst + moved, -moved)
-            for limit, moved in zip(self.policy.limits, self._moved, strict=True)
+            for limit, moved in zip(self.terms.limits, self._moved, strict=True)
         ]
         item = Item(now_ms, tuple(buckets), self._policy_ms)
-        return Create(Path.CREATE, self.key, self.policy, item, now_ms)
+        return Create(WritePath.CREATE, self.key, self.terms, item, now_ms)
 
 
 def _highest(bound: int | None, other: int) -> int:
@@ -208,9 +208,9 @@ def _within(move: Move, tokens: int) -> bool:
 
 
 def settle_write(
-    path: Path,
+    path: WritePath,
     key: Key,
-    policy: Policy,
+    terms: Terms,
     image: Image,
     now_ms: int,
     moved: Sequence[int],
@@ -224,17 +224,17 @@ def settle_write(
     Otherwise that balance, too, must be exactly as seen.
     """
     item = image.item
-    _, before, _ = settle(item, policy.limits, now_ms)
-    forgiven = settle_forgiven(item, policy.limits, now_ms)
-    if path is Path.RESET:
+    _, before, _ = settle(item, terms.limits, now_ms)
+    forgiven = settle_forgiven(item, terms.limits, now_ms)
+    if path is WritePath.RESET:
         forgiven = [0] * len(forgiven)
     known = {bucket.limit.name: bucket for bucket in item.buckets}
     moves, added, changed = [], [], []
-    renamed = item.buckets[0] if is_renamed(item, policy.limits) else None
+    renamed = item.buckets[0] if is_renamed(item, terms.limits) else None
     if renamed is not None:
         held = renamed.tokens
         moves.append(Move(renamed.limit.name, 0, 0, held, held))
-    for i, limit in enumerate(policy.limits):
+    for i, limit in enumerate(terms.limits):
         used = -moved[i] if consumed is None else consumed[i]
         bucket = known.get(limit.name)
         if bucket is None:
@@ -267,5 +267,5 @@ def settle_write(
                 tokens if top is None else min(tokens, top - gained),
             )
         moves.append(move)
-    write = Settle(path, key, policy, image, tuple(moves), tuple(added), now_ms)
+    write = Settle(path, key, terms, image, tuple(moves), tuple(added), now_ms)
     return write._replace(forgiven=tuple(changed))

@@ -3,11 +3,11 @@
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
-from penstock.store.dynamodb.groups import STRICT_AFTER_LOSSES, Group, Hint, Send
-from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import make_policy
-from penstock.store.dynamodb.rounds import Ask
-from penstock.store.dynamodb.writes import Path
+from penstock.store.dynamodb.buckets.decider import STRICT_AFTER_LOSSES, Decider, Hint, Send
+from penstock.store.dynamodb.buckets.tally import Ask
+from penstock.store.dynamodb.buckets.terms import make_terms
+from penstock.store.dynamodb.buckets.writes import WritePath
+from penstock.store.dynamodb.items.images import Image
 
 NOW = 1_794_792_780_000
 KEY = Key("bob", "r")
@@ -17,15 +17,15 @@ FAST = Limit.per(1_000, 1_000, burst=100)
 
 def seen(tokens: int, refilled_ms: int) -> Image:
     item = Item(refilled_ms, (Bucket(FAST, tokens * MILLI, 0),))
-    policy = make_policy((FAST,))
-    return Image(item, policy.expires_s(NOW), policy.fingerprint, None)
+    terms = make_terms((FAST,))
+    return Image(item, terms.expires_s(NOW), terms.fingerprint, None)
 
 
-def lose(group: Group, image: Image, times: int) -> None:
+def lose(decider: Decider, image: Image, times: int) -> None:
     """A rival settles the item each time, and something has refilled since."""
     for _ in range(times):
-        assert isinstance(group.next(NOW), Send)
-        group.lost({KEY: image})
+        assert isinstance(decider.next(NOW), Send)
+        decider.lost({KEY: image})
 
 
 def ask() -> Ask:
@@ -35,9 +35,9 @@ def ask() -> Ask:
 def test_on_an_empty_bucket_races_are_not_lost_for_ever() -> None:
     """After some, what refilled in the time that may go unsettled does not count: it is denied."""
     asked, empty = ask(), seen(0, NOW - 1)
-    group = Group([asked], {KEY: Hint(empty, NOW)})
-    lose(group, empty, STRICT_AFTER_LOSSES)
-    assert group.next(NOW) is None
+    decider = Decider([asked], {KEY: Hint(empty, NOW)})
+    lose(decider, empty, STRICT_AFTER_LOSSES)
+    assert decider.next(NOW) is None
     assert asked.verdict is not None
     assert not asked.verdict.admitted
 
@@ -45,20 +45,20 @@ def test_on_an_empty_bucket_races_are_not_lost_for_ever() -> None:
 def test_what_was_settled_is_taken_however_many_races_were_lost() -> None:
     """By a write that needs no lock."""
     asked = ask()
-    group = Group([asked], {KEY: Hint(seen(0, NOW - 1), NOW)})
-    lose(group, seen(0, NOW - 1), STRICT_AFTER_LOSSES - 1)
-    assert isinstance(group.next(NOW), Send)
-    group.lost({KEY: seen(1, NOW - 1)})
-    step = group.next(NOW)
+    decider = Decider([asked], {KEY: Hint(seen(0, NOW - 1), NOW)})
+    lose(decider, seen(0, NOW - 1), STRICT_AFTER_LOSSES - 1)
+    assert isinstance(decider.next(NOW), Send)
+    decider.lost({KEY: seen(1, NOW - 1)})
+    step = decider.next(NOW)
     assert isinstance(step, Send)
-    assert step.writes[0].path is Path.RETRY
+    assert step.writes[0].path is WritePath.RETRY
 
 
 def test_older_credit_counts_however_many_races_were_lost() -> None:
     """Only what a consume-only write may leave unsettled does not."""
     asked, idle = ask(), seen(0, NOW - 50)
-    group = Group([asked], {KEY: Hint(idle, NOW)})
-    lose(group, idle, STRICT_AFTER_LOSSES + 5)
-    step = group.next(NOW)
+    decider = Decider([asked], {KEY: Hint(idle, NOW)})
+    lose(decider, idle, STRICT_AFTER_LOSSES + 5)
+    step = decider.next(NOW)
     assert isinstance(step, Send)
-    assert step.writes[0].path is Path.NORMAL
+    assert step.writes[0].path is WritePath.NORMAL

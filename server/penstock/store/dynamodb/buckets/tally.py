@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from penstock.core.bucket import Item
 from penstock.core.take import Draft, Key, Take, are_denied
-from penstock.store.dynamodb.changes import Change
-from penstock.store.dynamodb.policy import Policy
+from penstock.store.dynamodb.buckets.combined_take import CombinedTake
+from penstock.store.dynamodb.buckets.terms import Terms
 
 
 class Verdict(NamedTuple):
@@ -31,12 +31,12 @@ class Ask:
         return any(draft.denied for draft in drafts)
 
 
-class Round:
+class Tally:
     def __init__(
         self,
         asks: Sequence[Ask],
         bases: Mapping[Key, Item | None],
-        view: Callable[[Take, int], tuple[Take, Policy]],
+        view: Callable[[Take, int], tuple[Take, Terms]],
         now_ms: int,
         written: set[Ask] | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class Round:
         self.admitted: list[Ask] = []
         self.changing: list[Ask] = []
         """The admitted callers that have something to write."""
-        self.changes: dict[Key, Change] = {}
+        self.changes: dict[Key, CombinedTake] = {}
         self.must_be_read: set[Key] = set()
         """Items that must be read before anything is written, unless there is a hint."""
         items = dict(bases)
@@ -64,21 +64,21 @@ class Round:
                 self.changing.append(ask)
                 # A caller outside `written` gets a draft for its verdict, and takes nothing.
                 if written is None or ask in written:
-                    policies = [policy for _, policy in viewed]
-                    self._apply(drafts, policies, items)
+                    agreed = [terms for _, terms in viewed]
+                    self._apply(drafts, agreed, items)
 
     def _apply(
         self,
         drafts: Sequence[Draft],
-        policies: Sequence[Policy],
+        agreed: Sequence[Terms],
         items: dict[Key, Item | None],
     ) -> None:
-        for draft, policy in zip(drafts, policies, strict=True):
+        for draft, terms in zip(drafts, agreed, strict=True):
             item, key = draft.item(), draft.take.key
             if item is not None:
                 change = self.changes.get(key)
                 if change is None:
-                    change = self.changes[key] = Change(draft, policy)
+                    change = self.changes[key] = CombinedTake(draft, terms)
                 change.add(draft)
                 items[key] = item
                 if change.is_exact:
