@@ -36,11 +36,11 @@ policies = st.lists(limits, min_size=1, max_size=3, unique_by=lambda limit: limi
 
 
 @st.composite
-def takes(draw: st.DrawFn, terms_of: Mapping[Key, tuple[Limit, ...]], items: int) -> list[Take]:
+def takes(draw: st.DrawFn, policy_of: Mapping[Key, tuple[Limit, ...]], items: int) -> list[Take]:
     """A call: distinct items, with draws of every kind."""
     asked: list[Take] = []
     for key in draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=items, unique=True)):
-        policy = terms_of[key]
+        policy = policy_of[key]
         draws = draw(
             st.lists(
                 st.builds(
@@ -70,7 +70,7 @@ Script = Sequence[tuple[int, list[Take] | Key]]
 async def agree(one: BucketStore, other: BucketStore, script: Script) -> None:
     """Play a script to two stores, and compare every answer, and what is left in the end."""
     now, number = NOW, next(NUMBERS)
-    terms_of: dict[Key, tuple[Limit, ...]] = {}
+    policy_of: dict[Key, tuple[Limit, ...]] = {}
     for step, action in script:
         now += step
         action = _renamed(action, number)
@@ -78,10 +78,10 @@ async def agree(one: BucketStore, other: BucketStore, script: Script) -> None:
             # What a denied call was given back leaves an untouched item behind on DynamoDB.
             assert await one.reset(action, now) >= await other.reset(action, now)
         else:
-            terms_of |= {take.key: take.limits for take in action}
+            policy_of |= {take.key: take.limits for take in action}
             mine, others = await one.take(action, now), await other.take(action, now)
             assert list(map(_told, mine)) == list(map(_told, others))
-    for key, policy in terms_of.items():
+    for key, policy in policy_of.items():
         assert await holding(one, key, policy, now) == await holding(other, key, policy, now)
 
 
@@ -124,11 +124,11 @@ def scripts(
     """A clock that also stands still, or goes back, and policies that change on the way."""
     script: list[tuple[int, list[Take] | Key]] = []
     steps = st.sampled_from([0, 0, 1]) | st.integers(*step_ms)
-    terms_of: dict[Key, tuple[Limit, ...]] = {}
+    policy_of: dict[Key, tuple[Limit, ...]] = {}
     for number in range(draw(st.integers(0, size))):
         if number % (size // policies_each) == 0:
-            terms_of = {key: draw(policies) for key in KEYS}
-        script.append((draw(steps), draw(takes(terms_of, items) | st.sampled_from(KEYS))))
+            policy_of = {key: draw(policies) for key in KEYS}
+        script.append((draw(steps), draw(takes(policy_of, items) | st.sampled_from(KEYS))))
     return script
 
 

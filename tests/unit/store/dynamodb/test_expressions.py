@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Key
-from penstock.store.dynamodb.buckets.combined_take import settle_write
 from penstock.store.dynamodb.buckets.expressions import write_parameters
 from penstock.store.dynamodb.buckets.sender import Sender
+from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write, WritePath
 from penstock.store.dynamodb.items.images import Image

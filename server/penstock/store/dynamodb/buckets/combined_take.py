@@ -2,17 +2,10 @@
 
 from collections.abc import Sequence
 
-from penstock.core.bucket import (
-    Bucket,
-    Item,
-    credit,
-    default_max_debt,
-    is_far_ahead,
-    is_renamed,
-    settle,
-    settle_forgiven,
-)
-from penstock.core.take import MUST_LAND, Draft, Key, Mode
+from penstock.core.bounds import highest, lowest
+from penstock.core.bucket import Bucket, Item, default_max_debt, is_far_ahead
+from penstock.core.take import Draft
+from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import Terms
 from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write, WritePath
 from penstock.store.dynamodb.items.images import Image
@@ -22,19 +15,19 @@ class CombinedTake:
     """The sum of several callers' takes on one item.
 
     The balance may have changed when the write arrives. So the write has bounds on the balance as
-    its condition: within these bounds, every decision is the same.
+    its condition: within these bounds, every decision is the same. They are the bounds of all
+    drafts together, each moved by what the drafts before it take.
     """
 
     def __init__(self, draft: Draft, terms: Terms) -> None:
-        """`policy` is the policy to write: the take's, or the item's own if that is newer."""
+        """`terms` are the terms to write: the take's, or the item's own if those are newer."""
         limits = draft.take.limits
         self.key = draft.take.key
         self.terms = terms
         self._policy_ms = draft.take.policy_ms
         self._index = {limit.name: i for i, limit in enumerate(limits)}
         self.is_exact = False
-        """The balance must be exactly as seen, because bounds are not enough. This is so if an
-        amount was cut to the balance, or was refused while other amounts were taken."""
+        """The balance must be exactly as seen, because bounds are not enough."""
         self._before = draft.before
         self._moved = [0] * len(limits)
         # Every limit has a floor, even if nobody draws from it. The TTL that a consume-only write
@@ -48,48 +41,26 @@ class CombinedTake:
 
     def add(self, draft: Draft) -> None:
         """Add a take. It was decided on the balances that the takes before it leave."""
-        take = draft.take
-        draws = list(zip(take.draws, draft.modes, strict=True))
-        for draw, mode in draws:
-            if mode not in MUST_LAND:
-                self._has_takes = True
-                self._lower(draw.limit, draw.amount, keep=0)
-        for draw, mode in draws:
-            limit = take.limits[draw.limit]
-            if mode is Mode.CHARGE:
-                self._bound_verdict(draw.limit, draw.amount)
-                # The TTL of a consume-only write is long enough to repay one burst of debt. So a
-                # charge that goes deeper settles the item, if the item is exactly as seen.
-                keep = min(draw.deepest_debt(limit), default_max_debt(limit))
-                self._lower(draw.limit, draw.amount, keep=-keep)
-                if draw.mode is Mode.TAKE_OR_CHARGE:
-                    # If the bucket held more, this would be a take, which a sibling could refuse.
-                    self.is_exact = True
-            elif mode is Mode.REFUND:
-                self._raise(draw.limit, draw.amount, most=limit.burst)
-        # Count what was really moved, because some amounts were cut.
-        self._moved = [left - start for left, start in zip(draft.left, self._before, strict=True)]
-
-    def _bound_verdict(self, limit: int, amount: int) -> None:
-        """Note the balances on which the verdict of a charge is the same as now."""
-        needed = amount - self._moved[limit]
-        if self._before[limit] >= needed:
-            self._fit_floors[limit] = _highest(self._fit_floors[limit], needed)
-        else:
-            self._fit_ceilings[limit] = _lowest(self._fit_ceilings[limit], needed - 1)
-
-    def _lower(self, limit: int, amount: int, keep: int) -> None:
-        if self._before[limit] + self._moved[limit] - amount < keep:
-            self.is_exact = True
-        self._floors[limit] = max(self._floors[limit], keep + amount - self._moved[limit])
-        self._moved[limit] -= amount
-
-    def _raise(self, limit: int, amount: int, most: int) -> None:
-        if self._before[limit] + self._moved[limit] + amount > most:
-            self.is_exact = True
-        bound = most - amount - self._moved[limit]
-        self._ceilings[limit] = _lowest(self._ceilings[limit], bound)
-        self._moved[limit] += amount
+        bounds = draft.bounds
+        self.is_exact = self.is_exact or bounds.is_exact
+        self._has_takes = self._has_takes or draft.has_takes
+        for i, limit in enumerate(draft.take.limits):
+            moved, left = self._moved[i], draft.left[i]
+            if (floor := bounds.floors[i]) is not None:
+                self._floors[i] = max(self._floors[i], floor - moved)
+            if (ceiling := bounds.ceilings[i]) is not None:
+                self._ceilings[i] = lowest(self._ceilings[i], ceiling - moved)
+            if (floor := bounds.fit_floors[i]) is not None:
+                self._fit_floors[i] = highest(self._fit_floors[i], floor - moved)
+            if (ceiling := bounds.fit_ceilings[i]) is not None:
+                self._fit_ceilings[i] = lowest(self._fit_ceilings[i], ceiling - moved)
+            self._moved[i] = left - self._before[i]
+            # The TTL of a consume-only write is long enough to repay one burst of debt. So a charge
+            # that goes deeper settles the item, if the item is exactly as seen.
+            deepest = -default_max_debt(limit)
+            if left < deepest and left < draft.before[i]:
+                self.is_exact = True
+            self._floors[i] = max(self._floors[i], deepest - self._moved[i])
 
     def consume(
         self, now_ms: int, *, lost: bool, holds_verdicts_on: Image | None = None
@@ -99,7 +70,7 @@ class CombinedTake:
         With `holds_verdicts_on`, the bounds guarantee the verdicts of charges, too.
         """
         path = WritePath.RETRY if lost else WritePath.SPECULATIVE
-        moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts_on is not None)
+        moved, floors, ceilings = self._by_terms(holds_verdicts=holds_verdicts_on is not None)
         if holds_verdicts_on is not None:
             ceilings = self._lower_by_unsettled_credit(ceilings, holds_verdicts_on)
         moves = [
@@ -139,16 +110,16 @@ class CombinedTake:
         return self.settle(image, now_ms, holds_verdicts=holds_verdicts)
 
     def settle(self, image: Image, now_ms: int, *, holds_verdicts: bool = False) -> Settle:
-        """The write that settles the item up to now, under the policy."""
-        moved, floors, ceilings = self._by_policy(holds_verdicts=holds_verdicts)
+        """The write that settles the item up to now, under its terms."""
+        moved, floors, ceilings = self._by_terms(holds_verdicts=holds_verdicts)
         bounds = None if self.is_exact else (floors, ceilings)
         write = settle_write(
             WritePath.NORMAL, self.key, self.terms, image, now_ms, moved, bounds=bounds
         )
         return write._replace(policy_ms=self._policy_ms)
 
-    def _by_policy(self, *, holds_verdicts: bool) -> tuple[list[int], list[int], list[int | None]]:
-        """Amounts and bounds for each limit of the policy. Limits outside it are left out."""
+    def _by_terms(self, *, holds_verdicts: bool) -> tuple[list[int], list[int], list[int | None]]:
+        """Amounts and bounds for each limit of the terms. Limits outside them are left out."""
         moved, floors, ceilings = [], [], list[int | None]()
         for limit in self.terms.limits:
             i = self._index.get(limit.name)
@@ -162,7 +133,7 @@ class CombinedTake:
             if holds_verdicts and fit_floor is not None:
                 floor = max(floor, fit_floor)
             if holds_verdicts and fit_ceiling is not None:
-                ceiling = _lowest(ceiling, fit_ceiling)
+                ceiling = lowest(ceiling, fit_ceiling)
             moved.append(self._moved[i])
             floors.append(floor)
             ceilings.append(ceiling)
@@ -193,79 +164,7 @@ class CombinedTake:
         return Create(WritePath.CREATE, self.key, self.terms, item, now_ms)
 
 
-def _highest(bound: int | None, other: int) -> int:
-    return other if bound is None else max(bound, other)
-
-
-def _lowest(bound: int | None, other: int) -> int:
-    return other if bound is None else min(bound, other)
-
-
 def _within(move: Move, tokens: int) -> bool:
     return (move.floor is None or tokens >= move.floor) and (
         move.ceiling is None or tokens <= move.ceiling
     )
-
-
-def settle_write(
-    path: WritePath,
-    key: Key,
-    terms: Terms,
-    image: Image,
-    now_ms: int,
-    moved: Sequence[int],
-    consumed: Sequence[int] | None = None,
-    bounds: tuple[Sequence[int], Sequence[int | None]] | None = None,
-) -> Settle:
-    """The write that settles an item up to now, and moves its balances.
-
-    Without bounds, the balances must be exactly as seen. With bounds, any balance up to the seen
-    one will do, as long as a changed burst leaves the balance above zero and forgives nothing.
-    Otherwise that balance, too, must be exactly as seen.
-    """
-    item = image.item
-    _, before, _ = settle(item, terms.limits, now_ms)
-    forgiven = settle_forgiven(item, terms.limits, now_ms)
-    if path is WritePath.RESET:
-        forgiven = [0] * len(forgiven)
-    known = {bucket.limit.name: bucket for bucket in item.buckets}
-    moves, added, changed = [], [], []
-    renamed = item.buckets[0] if is_renamed(item, terms.limits) else None
-    if renamed is not None:
-        held = renamed.tokens
-        moves.append(Move(renamed.limit.name, 0, 0, held, held))
-    for i, limit in enumerate(terms.limits):
-        used = -moved[i] if consumed is None else consumed[i]
-        bucket = known.get(limit.name)
-        if bucket is None:
-            used += 0 if renamed is None else renamed.consumed
-            added.append(Bucket(limit, before[i] + moved[i], used, forgiven[i]))
-            continue
-        if forgiven[i] != bucket.forgiven:
-            changed.append((limit.name, forgiven[i]))
-        tokens, old = bucket.tokens, bucket.balance(item.refilled_ms, now_ms)
-        credited = credit(bucket.limit, item.refilled_ms, now_ms)
-        gained, raised = before[i] - tokens, limit.burst - bucket.limit.burst
-        if bounds is None or bucket.forgiven or forgiven[i]:
-            # If fresh credit was ignored in a decision, a refund may be larger than the room left.
-            left = min(before[i] + moved[i], limit.burst)
-            move = Move(limit.name, left - tokens, used, tokens, tokens)
-        elif credited > old - tokens:
-            # The burst cuts off some of the credit. How much depends on what others have consumed
-            # since. But the bucket is full, as long as the whole credit is enough to fill it.
-            move = Move(limit.name, 0, used, old - credited, new_balance=before[i] + moved[i])
-        else:
-            # Above the seen balance, the credit would lift the balance above the burst.
-            floor, top = bounds[0][i], bounds[1][i]
-            if raised < 0:
-                floor = max(floor, 0)
-            move = Move(
-                limit.name,
-                gained + moved[i],
-                used,
-                floor - gained if floor > -default_max_debt(limit) else None,
-                tokens if top is None else min(tokens, top - gained),
-            )
-        moves.append(move)
-    write = Settle(path, key, terms, image, tuple(moves), tuple(added), now_ms)
-    return write._replace(forgiven=tuple(changed))

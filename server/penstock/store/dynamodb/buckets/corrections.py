@@ -12,8 +12,8 @@ from penstock.core.take import Draft, Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.aws.retry import pauses
-from penstock.store.dynamodb.buckets.combined_take import settle_write
 from penstock.store.dynamodb.buckets.sender import Conflict, Landed, Sender
+from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import make_terms, own_terms, terms_of
 from penstock.store.dynamodb.buckets.writes import Consume, Move, Write, WritePath
 from penstock.store.dynamodb.items.images import Image
