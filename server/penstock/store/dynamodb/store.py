@@ -16,8 +16,7 @@ from penstock.store.dynamodb.aws.location import CALL_S, Location
 from penstock.store.dynamodb.aws.sdk import SdkClient
 from penstock.store.dynamodb.buckets.coordinator import Coordinator
 from penstock.store.dynamodb.buckets.corrections import reset
-from penstock.store.dynamodb.buckets.decider import Hint
-from penstock.store.dynamodb.buckets.hints import Hints
+from penstock.store.dynamodb.buckets.hints import Hint, Hints
 from penstock.store.dynamodb.buckets.sender import Sender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.policy.store import DynamoPolicy

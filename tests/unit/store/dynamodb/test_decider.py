@@ -3,8 +3,10 @@
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
-from penstock.store.dynamodb.buckets.decider import STRICT_AFTER_LOSSES, Decider, Hint, Send
-from penstock.store.dynamodb.buckets.tally import Ask
+from penstock.store.dynamodb.buckets.asks import Ask
+from penstock.store.dynamodb.buckets.decider import Decider, Send
+from penstock.store.dynamodb.buckets.hints import Hint
+from penstock.store.dynamodb.buckets.knowledge import STRICT_AFTER_LOSSES
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.dynamodb.items.images import Image
@@ -24,8 +26,9 @@ def seen(tokens: int, refilled_ms: int) -> Image:
 def lose(decider: Decider, image: Image, times: int) -> None:
     """A rival settles the item each time, and something has refilled since."""
     for _ in range(times):
-        assert isinstance(decider.next(NOW), Send)
-        decider.lost({KEY: image})
+        step = decider.next(NOW)
+        assert isinstance(step, Send)
+        decider.lost(step, {KEY: image})
 
 
 def ask() -> Ask:
@@ -47,8 +50,9 @@ def test_what_was_settled_is_taken_however_many_races_were_lost() -> None:
     asked = ask()
     decider = Decider([asked], {KEY: Hint(seen(0, NOW - 1), NOW)})
     lose(decider, seen(0, NOW - 1), STRICT_AFTER_LOSSES - 1)
-    assert isinstance(decider.next(NOW), Send)
-    decider.lost({KEY: seen(1, NOW - 1)})
+    step = decider.next(NOW)
+    assert isinstance(step, Send)
+    decider.lost(step, {KEY: seen(1, NOW - 1)})
     step = decider.next(NOW)
     assert isinstance(step, Send)
     assert step.writes[0].path is WritePath.RETRY

@@ -13,8 +13,8 @@ import pytest_asyncio
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.aws.location import Cascade
-from penstock.store.dynamodb.buckets.decider import FRESH_MS
 from penstock.store.dynamodb.buckets.hints import KEPT
+from penstock.store.dynamodb.buckets.knowledge import FRESH_MS
 from penstock.store.dynamodb.items.keys import primary_key
 from penstock.store.dynamodb.store import DynamoStore
 

@@ -14,7 +14,7 @@ from penstock.errors import InvalidRequestError
 from penstock.service.answer import OnUnavailable, Options
 from penstock.service.limiter import Limiter
 from penstock.store.dynamodb.aws.location import Cascade
-from penstock.store.dynamodb.buckets.coordinator import WRITES_AT_A_TIME
+from penstock.store.dynamodb.buckets.concurrency import WRITES_AT_A_TIME
 from penstock.store.dynamodb.buckets.decider import MAX_ITEMS
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.open import open_store

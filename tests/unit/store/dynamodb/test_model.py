@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item, credit, settle
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draft, Draw, Key, Mode, Take
-from penstock.store.dynamodb.buckets.decider import Decider, Hint, Read, Step
+from penstock.store.dynamodb.buckets.asks import Ask
+from penstock.store.dynamodb.buckets.decider import Decider, Read, Step
+from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.sender import Landed
-from penstock.store.dynamodb.buckets.tally import Ask
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.items.images import Image
 
@@ -111,9 +112,9 @@ class Process:
         decider, step, run = self._decider, self._step, self._run
         assert decider is not None
         if isinstance(step, Read):
-            decider.saw({key: run.table.images.get(key) for key in step.keys})
+            decider.saw(step, {key: run.table.images.get(key) for key in step.keys})
         elif step is not None:
-            sent, images = list(decider.sent), dict(run.table.images)
+            sent, images = list(step.asks), dict(run.table.images)
             outcome = run.table.write(step.writes)
             if isinstance(outcome, Landed):
                 lost = run.loses_answers and run.random.random() < 0.05
@@ -122,12 +123,12 @@ class Process:
                 if lost:
                     self._decider, self._hints = None, {}
                     return
-                decider.landed(step.writes, outcome.image)
+                decider.landed(step, outcome.image)
                 assert all(ask.verdict is not None and ask.verdict.admitted for ask in sent)
                 if run.charges:
                     check_verdicts(run, sent, images, self.sent_ms)
             else:
-                decider.lost(outcome.images)
+                decider.lost(step, outcome.images)
         self._plan(decider)
 
     def _plan(self, decider: Decider) -> None:

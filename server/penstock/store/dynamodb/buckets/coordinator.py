@@ -9,12 +9,10 @@ are part of its write. If the call is denied, they get a write of their own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from penstock.core.take import (
-    MUST_LAND,
-    Denies,
     Draft,
     Key,
     Take,
@@ -24,22 +22,15 @@ from penstock.core.take import (
 )
 from penstock.errors import InvalidRequestError, StoreError
 from penstock.store.dynamodb.aws.location import Cascade
+from penstock.store.dynamodb.buckets.asks import Ask, Verdict
+from penstock.store.dynamodb.buckets.concurrency import ShieldedWork, gather_bounded
 from penstock.store.dynamodb.buckets.corrections import undo_with_retries
-from penstock.store.dynamodb.buckets.decider import MAX_ITEMS, Decider, Hint
-from penstock.store.dynamodb.buckets.hints import Hints
+from penstock.store.dynamodb.buckets.decider import MAX_ITEMS, Decider
+from penstock.store.dynamodb.buckets.families import Family, find_families, must_all_land, undrafted
+from penstock.store.dynamodb.buckets.hints import Hint, Hints
 from penstock.store.dynamodb.buckets.queues import ItemQueues, Waiter
 from penstock.store.dynamodb.buckets.sender import Sender
-from penstock.store.dynamodb.buckets.tally import Ask, Verdict
 from penstock.store.owed import count_dropped
-
-T = TypeVar("T")
-
-WRITES_AT_A_TIME: Final = 16
-"""Concurrent writes of one call: an eighth of the connections, so that other calls find one free.
-A call of 100 items takes 7 rounds, which are 35 ms at 5 ms each."""
-
-Family = tuple[Take, ...]
-"""Children before their parents, the root last."""
 
 
 class _Progress(NamedTuple):
@@ -69,7 +60,7 @@ class Coordinator:
         self._is_atomic = cascade == "transaction"
         self._timer_s = timer_s
         self.queues = ItemQueues(sender, hints, timer_s)
-        self._unfinished: set[asyncio.Future[Any]] = set()
+        self._shielded = ShieldedWork()
 
     async def decide(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken]:
         """Decide and write a call. Returns how each of its takes went."""
@@ -83,13 +74,13 @@ class Coordinator:
         must_land = any(take.must_land for take in takes)
         if len(families) == 1 and (len(takes) == 1 or self._is_atomic):
             work = self._decide_whole(families[0], arrival)
-            return await (self._begin(self._counted(work)) if must_land else work)
+            return await (self._shielded.begin(self._counted(work)) if must_land else work)
         refusing = self._refused_by_hints(families, now_ms)
         if refusing:
             self._sender.metrics.deny_cache_hits.add()
             work = self._refuse(families, refusing, arrival)
-            return await (self._begin(self._counted(work)) if must_land else work)
-        return await self._begin(self._counted(self._decide_apart(families, arrival)))
+            return await (self._shielded.begin(self._counted(work)) if must_land else work)
+        return await self._shielded.begin(self._counted(self._decide_apart(families, arrival)))
 
     def deny_at_once(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken] | None:
         """Deny a call by recent hints alone, as its queue would; None if that is not possible."""
@@ -127,8 +118,7 @@ class Coordinator:
 
     async def finish(self) -> None:
         """Wait for work whose callers have gone away."""
-        while self._unfinished:
-            await asyncio.wait(self._unfinished)
+        await self._shielded.finish()
         await self.queues.idle()
 
     async def _ask(self, family: Family, arrival: _Arrival, *, is_whole_call: bool) -> Verdict:
@@ -142,21 +132,7 @@ class Coordinator:
             answer=asyncio.get_running_loop().create_future(),
         )
         self.queues.of(family[-1].key).submit(waiter)
-        return await (self._survive(waiter.answer) if waiter.must_land else waiter.answer)
-
-    def _begin(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        return self._survive(asyncio.get_running_loop().create_task(work))
-
-    def _survive(self, work: asyncio.Future[T]) -> Awaitable[T]:
-        """Finish this work even if its caller is cancelled."""
-        self._unfinished.add(work)
-        work.add_done_callback(self._finished)
-        return asyncio.shield(work)
-
-    def _finished(self, work: asyncio.Future[Any]) -> None:
-        self._unfinished.discard(work)
-        if not work.cancelled():
-            work.exception()  # so that asyncio does not complain if the caller has gone away
+        return await (self._shielded.shield(waiter.answer) if waiter.must_land else waiter.answer)
 
     def _refused_by_hints(self, families: Sequence[Family], now_ms: int) -> tuple[Draft, ...]:
         """The drafts that recent hints refuse. If there are any, no take is made and undone."""
@@ -184,7 +160,7 @@ class Coordinator:
         self, families: Sequence[Family], refusing: tuple[Draft, ...], arrival: _Arrival
     ) -> dict[Key, Taken]:
         """Deny a call, because hints refuse some of its takes."""
-        drafts = refusing + await self._look(_undrafted(families, refusing), arrival.now_ms)
+        drafts = refusing + await self._look(undrafted(families, refusing), arrival.now_ms)
         takes = [take for family in families for take in family]
         return _taken_by_key(drafts, denied=True) | await self._land_apart(takes, drafts, arrival)
 
@@ -192,7 +168,7 @@ class Coordinator:
         self, families: Sequence[Family], arrival: _Arrival
     ) -> dict[Key, Taken]:
         # Families of charges and refunds alone go last: a refund can't be undone once it is used.
-        landing = [family for family in families if _must_all_land(family)]
+        landing = [family for family in families if must_all_land(family)]
         asking = await self._take_families([f for f in families if f not in landing], arrival)
         if asking.error is None and not are_denied(asking.drafts):
             landed = await self._take_families(landing, arrival)
@@ -203,7 +179,7 @@ class Coordinator:
         await self._undo_all(asking.taken, arrival)
         written = {draft.take.key for draft in asking.taken}
         drafts = asking.drafts + await self._look(
-            _undrafted(families, asking.drafts), arrival.now_ms
+            undrafted(families, asking.drafts), arrival.now_ms
         )
         left = [
             take
@@ -237,7 +213,7 @@ class Coordinator:
         }
 
     async def _take_families(self, families: Sequence[Family], arrival: _Arrival) -> _Progress:
-        progress = await _gather_bounded(self._take_family(family, arrival) for family in families)
+        progress = await gather_bounded(self._take_family(family, arrival) for family in families)
         errors = [one.error for one in progress if one.error is not None]
         return _Progress(
             tuple(draft for one in progress for draft in one.drafts),
@@ -263,7 +239,7 @@ class Coordinator:
 
     async def _undo_all(self, drafts: Sequence[Draft], arrival: _Arrival) -> None:
         """Undo the takes of a denied call. Its charges and refunds stay."""
-        await _gather_bounded(self._undo(draft, arrival.now_ms) for draft in drafts)
+        await gather_bounded(self._undo(draft, arrival.now_ms) for draft in drafts)
 
     async def _undo(self, draft: Draft, now_ms: int) -> None:
         if draft.left == draft.left_if_denied:
@@ -292,42 +268,5 @@ class Coordinator:
         return tuple(Draft(live[take.key], take, now_ms) for take in takes)
 
 
-async def _gather_bounded(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently, at most WRITES_AT_A_TIME of them at a time."""
-    turns = asyncio.Semaphore(WRITES_AT_A_TIME)
-
-    async def wait_for_turn(one: Coroutine[Any, Any, T]) -> T:
-        async with turns:
-            return await one
-
-    return await asyncio.gather(*map(wait_for_turn, work))
-
-
-def find_families(takes: Sequence[Take]) -> list[Family]:
-    """Decider takes with the takes of their parents."""
-    by_key = {take.key: take for take in takes}
-    families: dict[Key, list[tuple[int, Take]]] = {}
-    for take in takes:
-        top, depth = take, 0
-        while top.parent is not None and top.parent in by_key:
-            top, depth = by_key[top.parent], depth + 1
-        families.setdefault(top.key, []).append((depth, take))
-    return [
-        tuple(take for _, take in sorted(family, key=lambda pair: -pair[0]))
-        for family in families.values()
-    ]
-
-
 def _taken_by_key(drafts: Sequence[Draft], *, denied: bool) -> dict[Key, Taken]:
     return {draft.take.key: draft.taken(denied) for draft in drafts}
-
-
-def _undrafted(families: Sequence[Family], drafts: Sequence[Draft]) -> list[Take]:
-    drafted = {draft.take.key for draft in drafts}
-    return [take for family in families for take in family if take.key not in drafted]
-
-
-def _must_all_land(family: Family) -> bool:
-    """The family has only charges and refunds, and none of them can let a quota pass."""
-    draws = [draw for take in family for draw in take.draws]
-    return all(draw.mode in MUST_LAND and draw.denies is not Denies.TOGETHER for draw in draws)

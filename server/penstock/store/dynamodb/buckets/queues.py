@@ -15,10 +15,10 @@ from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.aws.retry import pauses
-from penstock.store.dynamodb.buckets.decider import Decider, Read
+from penstock.store.dynamodb.buckets.asks import Ask, Verdict
+from penstock.store.dynamodb.buckets.decider import Decider, Read, Send
 from penstock.store.dynamodb.buckets.hints import Hints
 from penstock.store.dynamodb.buckets.sender import Conflict, Landed, Outcome, Sender
-from penstock.store.dynamodb.buckets.tally import Ask, Verdict
 from penstock.store.dynamodb.buckets.writes import Write
 from penstock.store.owed import LANDS_WITHIN_S, TRIES
 from penstock.telemetry.tracing import Caller
@@ -88,17 +88,10 @@ class ItemQueue:
         try:
             await self._decide(decider, waiters)
         except StoreError as exc:
-            unknown = isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN
-            lost = set(decider.sent) if unknown else set[Ask]()
-            self._sender.metrics.unknown_outcomes.add(len(lost))
             # The items may have changed, so their hints are worthless.
             self._hints.forget(decider.keys)
             for waiter in waiters:
-                if waiter.answer.done():
-                    continue
-                if waiter in lost:
-                    waiter.answer.set_exception(exc)
-                else:
+                if not waiter.answer.done():
                     self._fail(waiter, exc)
         except Exception as exc:
             LOG.exception("a fault of this server")
@@ -123,24 +116,15 @@ class ItemQueue:
                 return
             if isinstance(step, Read):
                 waiting = [waiter.caller for waiter in waiters if not waiter.is_gone]
-                decider.saw(await self._sender.read(step.keys, waiting))
+                decider.saw(step, await self._sender.read(step.keys, waiting))
                 continue
-            sent, known = set(decider.sent), frozenset(decider.hints)
-            # A write that only settles an outdated item has no takes in it. It serves all callers.
-            served = [
-                waiter for waiter in waiters if (waiter in sent if sent else not waiter.is_gone)
-            ]
-            for waiter in served:
-                waiter.writes += 1
-            metrics.store_batch_size.observe(len(served))
-            attempt = max(waiter.writes for waiter in served)
-            callers = [waiter.caller for waiter in served]
-            outcome = await self._sender.write(step.writes, callers, attempt)
+            known = frozenset(decider.hints)
+            outcome = await self._send(step, waiters)
             if hinted is not None:
                 metrics.hints.of(_hint_outcome(step.writes, hinted, outcome)).add()
                 hinted = None
             if isinstance(outcome, Landed):
-                decider.landed(step.writes, outcome.image)
+                decider.landed(step, outcome.image)
                 _release(waiters)
                 continue
             lost += 1
@@ -150,9 +134,32 @@ class ItemQueue:
             else:
                 # A lost race on an item we had never seen is not contention.
                 metrics.contention_retries.add(not known.isdisjoint(outcome.images))
-                decider.lost(outcome.images)
+                decider.lost(step, outcome.images)
         text = f"too many writers on one item: gave up after {ATTEMPTS} tries"
         raise StoreError(text, kind=Fault.CONFLICT.value)
+
+    async def _send(self, step: Send, waiters: Sequence[Waiter]) -> Outcome:
+        written = set(step.asks)
+        # A write that only settles an outdated item has no takes in it. It serves all callers.
+        served = [one for one in waiters if (one in written if written else not one.is_gone)]
+        for waiter in served:
+            waiter.writes += 1
+        self._sender.metrics.store_batch_size.observe(len(served))
+        attempt = max(waiter.writes for waiter in served)
+        callers = [waiter.caller for waiter in served]
+        try:
+            return await self._sender.write(step.writes, callers, attempt)
+        except DynamoError as exc:
+            if exc.fault is Fault.UNKNOWN:
+                self._fail_unknown([waiter for waiter in waiters if waiter in written], exc)
+            raise
+
+    def _fail_unknown(self, waiters: Sequence[Waiter], exc: DynamoError) -> None:
+        """Fail waiters whose takes may have been written: counted as consumed, never retried."""
+        self._sender.metrics.unknown_outcomes.add(len(waiters))
+        for waiter in waiters:
+            if not waiter.answer.done():
+                waiter.answer.set_exception(exc)
 
     def _fail(self, waiter: Waiter, exc: StoreError) -> None:
         """Fail a waiter that was not written, or retry the waiter if it must land."""
