@@ -1,6 +1,7 @@
 """The layers: who may import whom. Read from the source, so that nothing needs to run."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,6 +219,13 @@ def test_no_package_takes_the_name_of_envoy() -> None:
     folders = {path.name for path in SERVER.rglob("*") if path.is_dir()}
     assert "envoy" not in folders
     assert not (SERVER / "envoy.py").exists()
+
+
+def test_the_page_of_each_room_of_dynamodb_names_its_modules() -> None:
+    """Who comes in finds every file there, and none that has gone."""
+    for page in (SERVER / "penstock/store/dynamodb").rglob("*/__init__.py"):
+        files = {path.name for path in page.parent.glob("*.py")} - {page.name}
+        assert set(re.findall(r"^ *(\w+\.py)  ", page.read_text(), re.MULTILINE)) == files
 
 
 STAND_INS = [

@@ -84,7 +84,7 @@ async def undo(sender: Sender, draft: Draft, now_ms: int, attempts: Iterator[int
     first = Consume(WritePath.COMPENSATE, take.key, terms_of(take), moves, None, now_ms)
 
     def give_back(image: Image) -> Write:
-        """The bucket would overflow, or its policy has changed: work out the new balances."""
+        """The bucket would overflow, or its terms have changed: work out the new balances."""
         terms = own_terms(image)
         _, before, _ = settle(image.item, terms.limits, now_ms)
         owed = [-by_name.get(limit.name, 0) for limit in terms.limits]

@@ -43,7 +43,7 @@ class Waiter(Ask):
 
     @property
     def is_gone(self) -> bool:
-        """The caller gave up. Its takes are not written, unless the waiter must land."""
+        """The caller gave up. Its takes are not written, unless they must land."""
         return self.answer.done()
 
 

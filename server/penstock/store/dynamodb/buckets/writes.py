@@ -46,7 +46,7 @@ class Move(NamedTuple):
 class Consume(NamedTuple):
     """Changes balances and leaves `rf` as it is. Any number of writers can do this at a time.
 
-    Condition: the item was settled under the same policy, not before `since_ms`, and has not
+    Condition: the item was settled under the same terms, not before `since_ms`, and has not
     expired.
     """
 
@@ -82,9 +82,9 @@ class Consume(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Credits every bucket up to now, applies the policy, and changes balances.
+    """Credits every bucket up to now, applies the terms, and changes balances.
 
-    Condition: `rf` and the policy are as seen. So only one writer credits a given stretch of time.
+    Condition: `rf` and the terms are as seen. So only one writer credits a given stretch of time.
     """
 
     path: WritePath
@@ -133,7 +133,7 @@ class Settle(NamedTuple):
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Limits that are in the item, but not in the policy."""
+        """Limits that are in the item, but not in the terms."""
         wanted = {limit.name for limit in self.terms.limits}
         names = [bucket.limit.name for bucket in self.seen.item.buckets]
         return tuple(name for name in names if name not in wanted)

@@ -74,7 +74,7 @@ ATTEMPTS: Final = 50
 ERASED_AT_ONCE: Final = 90
 """Limits that are deleted in the transaction of their entity. A transaction has up to 100 items."""
 
-Plan = tuple[T, list[Action]]
+Revision = tuple[T, list[Action]]
 """The result of a change, and the actions that write it."""
 
 
@@ -101,7 +101,7 @@ class DynamoPolicy:
     async def write_entity(self, entity: Entity, change: Change) -> Entity:
         return await self._commit(partial(self._plan_entity, entity, change))
 
-    async def _plan_entity(self, entity: Entity, change: Change) -> Plan[Entity]:
+    async def _plan_entity(self, entity: Entity, change: Change) -> Revision[Entity]:
         item = await parents.read_meta(self._access, entity.name)
         before = None if item is None else parse_entity(item)
         check_version(entity, before)
@@ -126,7 +126,7 @@ class DynamoPolicy:
         self._forget(map(_bucket, buckets))
         return True
 
-    async def _plan_deletion(self, name: str, change: Change) -> Plan[list[Primary] | None]:
+    async def _plan_deletion(self, name: str, change: Change) -> Revision[list[Primary] | None]:
         """The result is the keys of limits that did not fit into the transaction."""
         item = await parents.read_meta(self._access, name)
         if item is None:
@@ -161,7 +161,7 @@ class DynamoPolicy:
 
     async def _plan_limits(
         self, scope: Scope, stored: StoredLimits, change: Change
-    ) -> Plan[StoredLimits]:
+    ) -> Revision[StoredLimits]:
         item = await self._read_config(scope)
         before = None if item is None else parse_limits(item)
         after = stored._replace(version=1 if before is None else before.version + 1)
@@ -174,7 +174,7 @@ class DynamoPolicy:
     async def delete_limits(self, scope: Scope, change: Change) -> bool:
         return await self._commit(partial(self._plan_no_limits, scope, change))
 
-    async def _plan_no_limits(self, scope: Scope, change: Change) -> Plan[bool]:
+    async def _plan_no_limits(self, scope: Scope, change: Change) -> Revision[bool]:
         item = await self._read_config(scope)
         if item is None:
             return False, []
@@ -200,7 +200,7 @@ class DynamoPolicy:
     async def record(self, event: AuditEvent) -> None:
         change = Change(event.by, event.at_ms)
 
-        async def plan() -> Plan[None]:
+        async def plan() -> Revision[None]:
             records = event.before, event.after
             return None, [self._event(event.subject, event.action, change, event.scope, *records)]
 
@@ -221,7 +221,7 @@ class DynamoPolicy:
         key = config_key(scope)
         return (await self._access.read_items([key])).get(key)
 
-    async def _commit(self, make: Callable[[], Awaitable[Plan[T]]]) -> T:
+    async def _commit(self, make: Callable[[], Awaitable[Revision[T]]]) -> T:
         for pause_s, _ in zip(pauses(), range(ATTEMPTS), strict=False):
             result, actions = await make()
             if not actions or await self._access.transact(actions):
