@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.core.bucket import is_far_ahead
+from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.store.dynamodb.buckets.asks import Ask, Verdict
 from penstock.store.dynamodb.buckets.combined_take import CombinedTake
 from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.knowledge import Knowledge
 from penstock.store.dynamodb.buckets.tally import Tally
-from penstock.store.dynamodb.buckets.terms import terms_of
 from penstock.store.dynamodb.buckets.writes import Write
 from penstock.store.dynamodb.items.images import Image
 
@@ -81,7 +81,7 @@ class Decider:
         known = self._known
         while self._asks:
             bases = known.bases(self.keys, now_ms)
-            tally = Tally(self._next_batch(), bases, known.view, now_ms)
+            tally = Tally(self._next_batch(now_ms), bases, known.view, now_ms)
             if unknown := tuple(key for key in tally.must_be_read if key not in known.hints):
                 return Read(unknown, now_ms)
             if tally.combined:
@@ -135,13 +135,19 @@ class Decider:
         gone = set(asks)
         self._asks = [ask for ask in self._asks if ask not in gone]
 
-    def _next_batch(self) -> list[Ask]:
-        """Callers in order of arrival that have the same terms and fit into one transaction."""
+    def _next_batch(self, now_ms: int) -> list[Ask]:
+        """Callers in order of arrival that have the same terms and fit into one transaction.
+
+        Their limits have the same order, too: a combined take adds up its drafts by position.
+        """
         chosen: list[Ask] = []
-        agreed: dict[Key, str] = {}
+        agreed: dict[Key, tuple[str, tuple[Limit, ...]]] = {}
         for ask in self._asks:
-            wanted = {take.key: terms_of(take).fingerprint for take in ask.takes}
-            agrees = all(agreed.get(key, terms) == terms for key, terms in wanted.items())
+            wanted = {}
+            for take in ask.takes:
+                viewed, terms = self._known.view(take, now_ms)
+                wanted[take.key] = terms.fingerprint, viewed.limits
+            agrees = all(agreed.get(key, limits) == limits for key, limits in wanted.items())
             if agrees and (not chosen or len(agreed | wanted) <= MAX_ITEMS):
                 chosen.append(ask)
                 agreed |= wanted
