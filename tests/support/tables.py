@@ -8,7 +8,7 @@ from typing import Any
 from penstock.store.dynamodb.aws.connection import Connection
 from penstock.store.dynamodb.aws.location import Cascade, Location
 from penstock.store.dynamodb.aws.sdk import SdkClient
-from penstock.store.dynamodb.buckets.sender import Sender
+from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.table.schema import create_arguments
@@ -31,10 +31,10 @@ async def new_table(endpoint: str, cascade: Cascade = "transaction") -> AsyncIte
 
 
 @asynccontextmanager
-async def new_sender(endpoint: str) -> AsyncIterator[Sender]:
+async def new_sender(endpoint: str) -> AsyncIterator[BucketSender]:
     """Writes and reads on a table of its own, without the deciding."""
     async with new_table(endpoint) as location, location.client(PATIENT_S) as client:
-        yield Sender(access_to(location.table, client))
+        yield BucketSender(access_to(location.table, client))
 
 
 def access_to(table: str, client: Any, timer_s: Callable[[], float] = lambda: 0.0) -> TableAccess:

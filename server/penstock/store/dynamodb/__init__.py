@@ -34,8 +34,8 @@ most decisions cost one call, and no server needs a lock.
                  condition: `rf` and the terms are as seen. So no time is credited twice.
     An item without a hint gets a `Consume`: most items are there, and a failed condition shows the
     item.
-6.  `Sender` translates the write for DynamoDB (`expressions.py`) and sends it (items/, aws/). There
-    are four outcomes:
+6.  `BucketSender` translates the write for DynamoDB (`expressions.py`), and sends it through items/
+    and aws/. There are four outcomes:
       landed     DynamoDB returns the item after the write. Every caller's draft is made again on
                  the item just before the write, for the balances in its answer.
       lost       A condition failed. DynamoDB returns the item as it is: the decider goes on from

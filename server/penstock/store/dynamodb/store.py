@@ -17,7 +17,7 @@ from penstock.store.dynamodb.aws.sdk import SdkClient
 from penstock.store.dynamodb.buckets.coordinator import Coordinator
 from penstock.store.dynamodb.buckets.corrections import reset
 from penstock.store.dynamodb.buckets.hints import Hint, Hints
-from penstock.store.dynamodb.buckets.sender import Sender
+from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.policy.store import DynamoPolicy
 from penstock.store.dynamodb.table import check_table
@@ -52,7 +52,7 @@ class DynamoStore:
         sdk = SdkClient(client)
         connection = Connection(sdk, sdk, timer_s, call_s, self.metrics, clock_s)
         access = TableAccess(connection, location.table, timer_s, call_s)
-        self._sender = Sender(access, tracer)
+        self._sender = BucketSender(access, tracer)
         self._hints = Hints(remembers_denials=remembers_denials)
         self._coordinator = Coordinator(self._sender, self._hints, location.cascade, timer_s)
         self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget)

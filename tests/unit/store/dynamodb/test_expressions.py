@@ -10,7 +10,7 @@ from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Key
 from penstock.store.dynamodb.buckets.expressions import write_parameters
-from penstock.store.dynamodb.buckets.sender import Sender
+from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write, WritePath
@@ -76,7 +76,7 @@ def settles(draw: st.DrawFn, key: Key, image: Image, seen: Image) -> Settle:
 
 
 @pytest.fixture
-async def sender(dynamodb_url: str) -> AsyncIterator[Sender]:
+async def sender(dynamodb_url: str) -> AsyncIterator[BucketSender]:
     async with new_sender(dynamodb_url) as made:
         yield made
 
@@ -88,7 +88,7 @@ async def sender(dynamodb_url: str) -> AsyncIterator[Sender]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
-async def test_dynamodb_does_what_the_model_says(sender: Sender, data: st.DataObject) -> None:
+async def test_dynamodb_does_what_the_model_says(sender: BucketSender, data: st.DataObject) -> None:
     """Any write on any item: it lands or not, and leaves or shows the same image."""
     key, model = Key(f"user-{next(NUMBERS)}", "r"), Table()
     seen: list[Image] = []

@@ -16,7 +16,7 @@ from penstock.core.take import Mode
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.circuit import FIRST_PAUSE_S, OPENS_AFTER
 from penstock.store.dynamodb.aws.retry import TRIES
-from penstock.store.dynamodb.buckets.sender import Sender
+from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.dynamodb.store import DynamoStore
 
@@ -323,7 +323,7 @@ async def test_keys_that_a_read_left_out_are_read_again(scene: Scene) -> None:
     bob, eve, nobody = (scene.key(entity) for entity in ("bob", "eve", "nobody"))
     await scene.other.take([take(bob, 1), take(eve, 2)], NOW)
     table = scene.connected.location.table
-    sender = Sender(access_to(table, PartialReads(scene.connected.direct), scene.clock))
+    sender = BucketSender(access_to(table, PartialReads(scene.connected.direct), scene.clock))
     images = await sender.read([bob, nobody, eve])
     assert {key: image and image.item.buckets[0].consumed for key, image in images.items()} == {
         bob: 1 * MILLI,

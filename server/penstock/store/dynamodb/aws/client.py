@@ -3,12 +3,11 @@
 The laws of this port:
 - One method call is one request to AWS. A client never retries: an ADD that is sent twice is added
   twice.
-- A request is the parameters of the operation, in DynamoDB's own JSON. The reply is the answer in
-  the same JSON, or a Failure. A client raises nothing: it translates every error to a Failure, and
-  `errors.py` has the tables for that. Only cancellation passes through, and a cancelled call may
-  have been sent.
-- The answer, and the `response` of a Failure, have the headers of the HTTP answer under
-  `ResponseMetadata`, `HTTPHeaders`, with names in lower case. The date is read from there.
+- The parameters of a call, and its response, are DynamoDB's own JSON, as dicts.
+- A client raises nothing: it translates every error to a Failure, by the tables of `errors.py`.
+  Only cancellation passes through. A cancelled call may have been sent.
+- A response, also that of a Failure, has the headers of HTTP under `ResponseMetadata`,
+  `HTTPHeaders`, with their names in lower case. The clock skew is read from the date there.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,26 +15,26 @@ from typing import Any, Literal, Protocol
 
 from penstock.store.dynamodb.aws.errors import Failure
 
-Request = Mapping[str, Any]
-Answer = Mapping[str, Any]
-Call = Callable[[Request], Awaitable[Answer | Failure]]
+Parameters = Mapping[str, Any]
+Response = Mapping[str, Any]
+AwsCall = Callable[[Parameters], Awaitable[Response | Failure]]
 
 
 class ItemClient(Protocol):
     """The calls that decisions are made of. They have to be fast."""
 
-    async def update_item(self, request: Request) -> Answer | Failure: ...
-    async def put_item(self, request: Request) -> Answer | Failure: ...
-    async def get_item(self, request: Request) -> Answer | Failure: ...
-    async def batch_get_item(self, request: Request) -> Answer | Failure: ...
-    async def transact_write_items(self, request: Request) -> Answer | Failure: ...
+    async def update_item(self, parameters: Parameters) -> Response | Failure: ...
+    async def put_item(self, parameters: Parameters) -> Response | Failure: ...
+    async def get_item(self, parameters: Parameters) -> Response | Failure: ...
+    async def batch_get_item(self, parameters: Parameters) -> Response | Failure: ...
+    async def transact_write_items(self, parameters: Parameters) -> Response | Failure: ...
 
 
 class ListClient(Protocol):
     """The calls of commands and of policy changes. They are rare."""
 
-    async def query(self, request: Request) -> Answer | Failure: ...
-    async def batch_write_item(self, request: Request) -> Answer | Failure: ...
+    async def query(self, parameters: Parameters) -> Response | Failure: ...
+    async def batch_write_item(self, parameters: Parameters) -> Response | Failure: ...
 
 
 Operation = Literal[
@@ -50,7 +49,7 @@ Operation = Literal[
 """The name of a call, as metrics and the SDK have it."""
 
 
-def calls_of(items: ItemClient, lists: ListClient) -> Mapping[Operation, Call]:
+def calls_of(items: ItemClient, lists: ListClient) -> Mapping[Operation, AwsCall]:
     """Which client makes which call."""
     return {
         "update_item": items.update_item,

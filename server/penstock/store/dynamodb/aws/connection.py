@@ -8,11 +8,11 @@ from typing import Final
 
 from penstock.store.dynamodb.aws.circuit import Circuit
 from penstock.store.dynamodb.aws.client import (
-    Answer,
     ItemClient,
     ListClient,
     Operation,
-    Request,
+    Parameters,
+    Response,
     calls_of,
 )
 from penstock.store.dynamodb.aws.errors import NOT_IN_TIME, Failure, Fault
@@ -53,7 +53,9 @@ class Connection:
         # timeout of DynamoDB, although nothing was sent. So calls wait here instead.
         self._free = asyncio.Semaphore(CONNECTIONS)
 
-    async def call(self, operation: Operation, request: Request, span: Span) -> Answer | Failure:
+    async def call(
+        self, operation: Operation, parameters: Parameters, span: Span
+    ) -> Response | Failure:
         """The answer, or the Failure."""
         # The wait for a connection is part of the call's time: its condition grows old meanwhile.
         until_s = asyncio.get_running_loop().time() + self._call_s
@@ -63,21 +65,21 @@ class Connection:
         except TimeoutError:
             return self._not_asked(f"all {CONNECTIONS} connections to DynamoDB are in use")
         try:
-            return await self._call(operation, request, span, until_s)
+            return await self._call(operation, parameters, span, until_s)
         finally:
             self._free.release()
 
     async def _call(
-        self, operation: Operation, request: Request, span: Span, until_s: float
-    ) -> Answer | Failure:
+        self, operation: Operation, parameters: Parameters, span: Span, until_s: float
+    ) -> Response | Failure:
         if not self._circuit.admits(self._timer_s()):
             return self._not_asked("DynamoDB fails; not asked again for a moment")
         start_s, sent_s = time.perf_counter(), self._clock_s()
-        answer: Answer | Failure
+        answer: Response | Failure
         try:
             async with asyncio.timeout_at(until_s):
                 answer = await self._calls[operation](
-                    {**request, "ReturnConsumedCapacity": "TOTAL"}
+                    {**parameters, "ReturnConsumedCapacity": "TOTAL"}
                 )
         except TimeoutError:
             answer = NOT_IN_TIME
@@ -112,7 +114,7 @@ class Connection:
         self._circuit.succeeded()
         self.metrics.circuit_open.value = False
 
-    def _count_capacity(self, operation: Operation, answer: Answer, span: Span) -> None:
+    def _count_capacity(self, operation: Operation, answer: Response, span: Span) -> None:
         """A call on one item returns one figure. A call on several items returns a list."""
         consumed = answer.get("ConsumedCapacity", ())
         tables = [consumed] if isinstance(consumed, dict) else consumed

@@ -29,7 +29,7 @@ from penstock.store.dynamodb.buckets.decider import MAX_ITEMS, Decider
 from penstock.store.dynamodb.buckets.families import Family, find_families, must_all_land, undrafted
 from penstock.store.dynamodb.buckets.hints import Hint, Hints
 from penstock.store.dynamodb.buckets.queues import ItemQueues, Waiter
-from penstock.store.dynamodb.buckets.sender import Sender
+from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.owed import count_dropped
 
 
@@ -53,7 +53,7 @@ class _Arrival(NamedTuple):
 
 class Coordinator:
     def __init__(
-        self, sender: Sender, hints: Hints, cascade: Cascade, timer_s: Callable[[], float]
+        self, sender: BucketSender, hints: Hints, cascade: Cascade, timer_s: Callable[[], float]
     ) -> None:
         self._sender = sender
         self._hints = hints

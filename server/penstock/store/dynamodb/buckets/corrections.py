@@ -12,7 +12,7 @@ from penstock.core.take import Draft, Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.aws.retry import pauses
-from penstock.store.dynamodb.buckets.sender import Conflict, Landed, Sender
+from penstock.store.dynamodb.buckets.sender import BucketSender, Conflict, Landed
 from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import make_terms, own_terms, terms_of
 from penstock.store.dynamodb.buckets.writes import Consume, Move, Write, WritePath
@@ -26,7 +26,7 @@ UNDO_TRIES: Final = 20
 
 
 async def rewrite(
-    sender: Sender,
+    sender: BucketSender,
     key: Key,
     write: Write | None,
     next_write: Callable[[Image], Write],
@@ -55,7 +55,9 @@ async def rewrite(
     raise StoreError(text, kind=Fault.CONFLICT.value)
 
 
-async def reset(sender: Sender, key: Key, limits: tuple[Limit, ...], now_ms: int) -> Image | None:
+async def reset(
+    sender: BucketSender, key: Key, limits: tuple[Limit, ...], now_ms: int
+) -> Image | None:
     """Give every bucket its burst back. What was consumed stays on record."""
 
     def fill(image: Image) -> Write:
@@ -71,7 +73,9 @@ async def reset(sender: Sender, key: Key, limits: tuple[Limit, ...], now_ms: int
     return await rewrite(sender, key, None, fill, count(1))
 
 
-async def undo(sender: Sender, draft: Draft, now_ms: int, attempts: Iterator[int]) -> Image | None:
+async def undo(
+    sender: BucketSender, draft: Draft, now_ms: int, attempts: Iterator[int]
+) -> Image | None:
     """Give back what a take consumed, as if it had never been. Charges and refunds stay."""
     take = draft.take
     moved = [left - kept for left, kept in zip(draft.left, draft.left_if_denied, strict=True)]
@@ -99,7 +103,7 @@ async def undo(sender: Sender, draft: Draft, now_ms: int, attempts: Iterator[int
 
 
 async def undo_with_retries(
-    sender: Sender, draft: Draft, now_ms: int, lock: asyncio.Lock
+    sender: BucketSender, draft: Draft, now_ms: int, lock: asyncio.Lock
 ) -> Image | None:
     """Undo a take, with retries. If all retries fail, count it in a metric, and log it."""
     pause, attempts = pauses(most_s=1.0), count(1)

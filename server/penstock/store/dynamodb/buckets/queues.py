@@ -18,7 +18,7 @@ from penstock.store.dynamodb.aws.retry import pauses
 from penstock.store.dynamodb.buckets.asks import Ask, Verdict
 from penstock.store.dynamodb.buckets.decider import Decider, Read, Send
 from penstock.store.dynamodb.buckets.hints import Hints
-from penstock.store.dynamodb.buckets.sender import Conflict, Landed, Outcome, Sender
+from penstock.store.dynamodb.buckets.sender import BucketSender, Conflict, Landed, Outcome
 from penstock.store.dynamodb.buckets.writes import Write
 from penstock.store.owed import LANDS_WITHIN_S, TRIES
 from penstock.telemetry.tracing import Caller
@@ -50,7 +50,7 @@ class Waiter(Ask):
 class ItemQueue:
     """The queue of callers for one item, or for the items of one family."""
 
-    def __init__(self, sender: Sender, hints: Hints, timer_s: Callable[[], float]) -> None:
+    def __init__(self, sender: BucketSender, hints: Hints, timer_s: Callable[[], float]) -> None:
         self._sender = sender
         self._hints = hints
         self._timer_s = timer_s
@@ -193,7 +193,7 @@ def _release(waiters: Iterable[Waiter]) -> None:
 class ItemQueues:
     """The queue of each item. A queue that nobody uses is garbage-collected."""
 
-    def __init__(self, sender: Sender, hints: Hints, timer_s: Callable[[], float]) -> None:
+    def __init__(self, sender: BucketSender, hints: Hints, timer_s: Callable[[], float]) -> None:
         self._sender = sender
         self._hints = hints
         self._timer_s = timer_s

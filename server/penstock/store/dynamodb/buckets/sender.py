@@ -38,7 +38,7 @@ Outcome = Landed | Lost | Conflict
 OUTCOMES: Final = {Landed: "landed", Lost: "lost", Conflict: "conflict"}
 
 
-class Sender:
+class BucketSender:
     def __init__(self, access: TableAccess, tracer: Tracer | None = None) -> None:
         self._access = access
         self.metrics = access.metrics

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from penstock.store.dynamodb.aws.client import Answer, Operation, Request
+from penstock.store.dynamodb.aws.client import Operation, Parameters, Response
 from penstock.store.dynamodb.aws.connection import Connection
 from penstock.store.dynamodb.aws.errors import DynamoError, Failure, Fault
 from penstock.store.dynamodb.aws.location import CALL_S
@@ -38,18 +38,18 @@ class TableAccess:
         self._call_s = call_s
 
     async def call_once(
-        self, operation: Operation, request: Request, span: Span
-    ) -> Answer | Failure:
+        self, operation: Operation, request: Parameters, span: Span
+    ) -> Response | Failure:
         """Make a call that is not safe to retry."""
         return await self._connection.call(operation, {"TableName": self.table, **request}, span)
 
-    async def call(self, operation: Operation, **parameters: Any) -> Answer:
+    async def call(self, operation: Operation, **parameters: Any) -> Response:
         """Make a call that is safe to retry. DynamoError if AWS could not do it."""
         return await self._call_with_retries(operation, parameters, NO_SPAN)
 
     async def _call_with_retries(
-        self, operation: Operation, request: Request, span: Span
-    ) -> Answer:
+        self, operation: Operation, request: Parameters, span: Span
+    ) -> Response:
         pause = pauses()
         for _ in range(TRIES - 1):
             answer = await self._connection.call(operation, request, span)
@@ -96,7 +96,7 @@ class TableAccess:
             raise DynamoError(answer)
         return False
 
-    async def send_transaction(self, actions: Sequence[Action], span: Span) -> Answer | Failure:
+    async def send_transaction(self, actions: Sequence[Action], span: Span) -> Response | Failure:
         """Send a transaction. A Failure tells why nothing was written, or that nobody knows."""
         # If there is no answer, the token makes a retry safe: the transaction is applied once.
         request = {
@@ -111,8 +111,8 @@ class TableAccess:
         return answer
 
     async def _transact_again(
-        self, request: Request, unanswered: Failure, span: Span
-    ) -> Answer | Failure:
+        self, request: Parameters, unanswered: Failure, span: Span
+    ) -> Response | Failure:
         """Retry a transaction that got no answer. Only a success is certain. After any other answer
         the outcome stays unknown, because the first request may still be under way."""
         start_s = self._timer_s()
