@@ -39,12 +39,12 @@ most decisions cost one call, and no server needs a lock.
       landed     DynamoDB returns the item after the write. Every caller's draft is made again on
                  the item just before the write, for the balances in its answer.
       lost       A condition failed. DynamoDB returns the item as it is: the decider goes on from
-                 this image, with no read in between. Only now may a caller be denied: the image
-                 shows that even with credit its take does not fit.
+                 this image, with no read in between. Such an image denies a caller, if the take
+                 does not fit even with credit. So does a hint that is less than a second old.
       conflict   Another transaction held the item. Nothing is known; the write is sent again.
-      an error   Nobody is denied by it. If nobody knows whether the write happened, it counts as
-                 consumed, and is never sent again. Charges and refunds that surely did not happen
-                 are retried: they must land.
+      an error   Callers get the error, not a denial. If nobody knows whether the write happened,
+                 it counts as consumed, and is not repeated. Charges and refunds that surely did not
+                 happen are retried: they must land.
 7.  The verdicts go back to the queue, which answers the callers, and keeps the images as hints.
 8.  The coordinator has the verdicts of all families. If one family refused, the takes of the others
     are undone (`corrections.py`). Charges and refunds of a denied call get a write of their own.
