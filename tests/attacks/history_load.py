@@ -13,8 +13,8 @@ from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.keys import rule_key
 from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.request import Descriptor, Request
-from penstock.store.dynamodb.location import CALL_S
-from penstock.store.dynamodb.policy import make_policy
+from penstock.store.dynamodb.aws.location import CALL_S
+from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.policy_port import Change
 from penstock.store.port import Store
 
@@ -101,7 +101,7 @@ def laws(is_dynamodb: bool) -> dict[BucketId, Law]:
 
 def _tolerance(limit: Limit) -> int:
     """On DynamoDB: the credit of the time that may be unsettled, and of a call in flight."""
-    unsettled_ms = make_policy((limit,)).tolerance_ms + int(CALL_S * 1000)
+    unsettled_ms = make_terms((limit,)).tolerance_ms + int(CALL_S * 1000)
     return unsettled_ms * limit.refill // limit.period_ms + 1
 
 

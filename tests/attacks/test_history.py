@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from penstock.store.dynamodb.location import CALL_S
+from penstock.store.dynamodb.aws.location import CALL_S
 from penstock.store.dynamodb.table import TableAdmin
 from penstock.store.open import open_store
 

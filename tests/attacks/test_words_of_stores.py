@@ -11,7 +11,7 @@ import pytest
 from penstock.cli import main
 from penstock.core.foreign_text import is_plain
 from penstock.core.request import Descriptor, Request
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
 from penstock.transport.codec import METHOD, SERVICE, encode_request
 
 from tests.e2e.outage import RunningProxy, locked

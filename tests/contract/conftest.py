@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from penstock.store.dynamodb.location import Cascade
+from penstock.store.dynamodb.aws.location import Cascade
 from penstock.store.open import open_store
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import BucketStore, Store

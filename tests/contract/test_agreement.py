@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.core.bucket import settle, settle_forgiven
 from penstock.core.limits import MILLI, NO_BOUND, Limit
 from penstock.core.take import Denies, Draw, Key, Mode, Take, Taken
-from penstock.store.dynamodb import policy as policies_of_items
+from penstock.store.dynamodb.buckets import terms as terms_of_items
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
 from penstock.store.port import BucketStore
@@ -158,10 +158,10 @@ async def test_sqlite_decides_as_memory_does(script: Script) -> None:
 @pytest.fixture
 def _no_tolerance(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Settles every item at each new millisecond: what is decided is exact then."""
-    monkeypatch.setattr(policies_of_items, "TOLERANCE", 10**12)
-    policies_of_items.make_policy.cache_clear()
+    monkeypatch.setattr(terms_of_items, "TOLERANCE", 10**12)
+    terms_of_items.make_terms.cache_clear()
     yield
-    policies_of_items.make_policy.cache_clear()
+    terms_of_items.make_terms.cache_clear()
 
 
 @pytest.mark.usefixtures("_no_tolerance")

@@ -21,7 +21,7 @@ from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.service.prepared import Prepared
-from penstock.store.dynamodb import policy as policies_of_items
+from penstock.store.dynamodb.buckets import terms as terms_of_items
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
 from penstock.store.policy_port import Change
@@ -366,10 +366,10 @@ async def dynamodb(dynamodb_url: str) -> AsyncIterator[Store]:
 @pytest.fixture
 def _no_tolerance(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Settles every item at each new millisecond: what is decided is exact then."""
-    monkeypatch.setattr(policies_of_items, "TOLERANCE", 10**12)
-    policies_of_items.make_policy.cache_clear()
+    monkeypatch.setattr(terms_of_items, "TOLERANCE", 10**12)
+    terms_of_items.make_terms.cache_clear()
     yield
-    policies_of_items.make_policy.cache_clear()
+    terms_of_items.make_terms.cache_clear()
 
 
 @settings(max_examples=150, deadline=None, phases=NO_SHRINKING, suppress_health_check=SUPPRESSED)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 from penstock.cli import main
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
 
 from tests.e2e.outage import RunningProxy
 from tests.e2e.rls_client import XdsClient, run_xds_client

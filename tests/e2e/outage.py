@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from penstock.core.request import Descriptor, Request
-from penstock.store.dynamodb.circuit import LONGEST_PAUSE_S
+from penstock.store.dynamodb.aws.circuit import LONGEST_PAUSE_S
 from penstock.transport.codec import METHOD, SERVICE, decode_response, encode_request
 
 from tests.support.aws_proxy import AwsProxy, Fault

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from penstock.cli import main
-from penstock.store.dynamodb.circuit import OPENS_AFTER
-from penstock.store.dynamodb.location import CALL_S, Location
+from penstock.store.dynamodb.aws.circuit import OPENS_AFTER
+from penstock.store.dynamodb.aws.location import CALL_S, Location
 
 from tests.e2e.outage import BLIND, USERS, Outcome, RunningProxy, connect
 from tests.support.aws_proxy import Hold

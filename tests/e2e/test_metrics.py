@@ -17,7 +17,7 @@ from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Override, Request
 from penstock.service.prepared import KEPT
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
 from penstock.store.policy_port import Change
 from penstock.store.sqlite import SqliteStore
 from penstock.telemetry.hits import MAX_DETAILED

@@ -3,11 +3,16 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
-from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.location import Cascade, Location
+from penstock.store.dynamodb.aws.connection import Connection
+from penstock.store.dynamodb.aws.location import Cascade, Location
+from penstock.store.dynamodb.aws.sdk import SdkClient
+from penstock.store.dynamodb.buckets.sender import BucketSender
+from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.table.schema import create_arguments
+from penstock.telemetry.metrics import Metrics
 
 _NUMBERS = count()
 
@@ -26,10 +31,17 @@ async def new_table(endpoint: str, cascade: Cascade = "transaction") -> AsyncIte
 
 
 @asynccontextmanager
-async def new_engine(endpoint: str) -> AsyncIterator[Engine]:
+async def new_sender(endpoint: str) -> AsyncIterator[BucketSender]:
     """Writes and reads on a table of its own, without the deciding."""
     async with new_table(endpoint) as location, location.client(PATIENT_S) as client:
-        yield Engine(client, location.table, lambda: 0.0, PATIENT_S)
+        yield BucketSender(access_to(location.table, client))
+
+
+def access_to(table: str, client: Any, timer_s: Callable[[], float] = lambda: 0.0) -> TableAccess:
+    """A table as a store has it, through a client of the SDK or what stands in for one."""
+    sdk = SdkClient(client)
+    connection = Connection(sdk, sdk, timer_s, PATIENT_S, Metrics())
+    return TableAccess(connection, table, timer_s, PATIENT_S)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from penstock.store.dynamodb.location import Location, parse_location
+from penstock.store.dynamodb.aws.location import Location, parse_location
 from penstock.store.dynamodb.table.schema import STREAM_VIEW, create_arguments, ttl_arguments
 
 from tests.support.cloudformation import TEMPLATES, Template, rights

@@ -21,8 +21,8 @@ from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, S
 from penstock.core.limits import UINT32_MAX, Limit
 from penstock.core.take import Key
 from penstock.service.policies import KEPT
-from penstock.store.dynamodb.images import Image, write_record
-from penstock.store.dynamodb.policy_items import audit_item, entity_item, limits_item
+from penstock.store.dynamodb.items.images import Image, write_record
+from penstock.store.dynamodb.policy.records import audit_item, entity_item, limits_item
 from penstock.store.dynamodb.table.schema import version_key
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.policy_port import AuditEvent
@@ -214,9 +214,11 @@ def test_the_page_on_stored_limits_has_the_bounds_of_the_code() -> None:
 def test_the_permissions_are_those_that_the_code_needs() -> None:
     """Read from its source: no operation is called but by a literal name."""
     sources = ROOT / "server/penstock/store/dynamodb"
-    server = operations(sources / "engine.py", sources / "table/calls.py")
+    server = operations(
+        sources / "items/access.py", sources / "buckets/sender.py", sources / "table/calls.py"
+    )
     # A transaction needs the rights of its parts.
-    policy = operations(*sources.glob("policy_*.py"))
+    policy = operations(*sources.glob("policy/*.py"))
     shown = {
         who: set(re.findall(r"`(\w+)`", cells[0])) for who, cells in table(DYNAMODB, "who").items()
     }

@@ -1,6 +1,7 @@
 """The layers: who may import whom. Read from the source, so that nothing needs to run."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,29 @@ ALLOWED = {
     },
     "penstock.store": {
         "penstock.store", "penstock.core", "penstock.errors", "penstock.telemetry",
+    },
+    # Its rooms build on each other: calls to AWS, then items, then all that is made of items.
+    "penstock.store.dynamodb.aws": {
+        "penstock.store.dynamodb.aws", "penstock.core.foreign_text", "penstock.errors",
+        "penstock.telemetry",
+    },
+    "penstock.store.dynamodb.items": {
+        "penstock.store.dynamodb.items", "penstock.store.dynamodb.aws", "penstock.core",
+        "penstock.telemetry",
+    },
+    "penstock.store.dynamodb.buckets": {
+        "penstock.store.dynamodb.buckets", "penstock.store.dynamodb.items",
+        "penstock.store.dynamodb.aws", "penstock.store.owed", "penstock.store.spans",
+        "penstock.core", "penstock.errors", "penstock.telemetry",
+    },
+    "penstock.store.dynamodb.policy": {
+        "penstock.store.dynamodb.policy", "penstock.store.dynamodb.items",
+        "penstock.store.dynamodb.aws", "penstock.store.policy_laws", "penstock.store.policy_port",
+        "penstock.core",
+    },
+    "penstock.store.dynamodb.table": {
+        "penstock.store.dynamodb.table", "penstock.store.dynamodb.items",
+        "penstock.store.dynamodb.aws", "penstock.core", "penstock.errors",
     },
     "penstock.transport": {
         "penstock.transport", "penstock.service", "penstock.core", "penstock.errors",
@@ -94,9 +118,9 @@ ONLY = {
     "hpack": {"penstock.transport.http2"},
     "yaml": {"penstock.config"},
     "sqlite3": {"penstock.store.sqlite"},
-    "aioboto3": {"penstock.store.dynamodb"},
+    "aioboto3": {"penstock.store.dynamodb.aws"},
     # The AWS SDK's own, whose errors show through; and the HTTP ports.
-    "aiohttp": {"penstock.store.dynamodb", "penstock.transport"},
+    "aiohttp": {"penstock.store.dynamodb.aws", "penstock.transport"},
     "opentelemetry": {
         "penstock.telemetry.otel", "penstock.telemetry.otel_batch",
         "penstock.telemetry.otel_headers", "penstock.telemetry.otel_queue",
@@ -108,7 +132,7 @@ ONLY = {
         "penstock.telemetry.otel_readable", "penstock.telemetry.otlp",
     },
     "penstock.telemetry.otlp": {"penstock.build"},
-    "botocore": {"penstock.store.dynamodb"},
+    "botocore": {"penstock.store.dynamodb.aws"},
 }  # fmt: skip
 """Modules that few may import: these and what is below them."""
 
@@ -232,6 +256,13 @@ def test_no_package_takes_the_name_of_envoy() -> None:
     assert not (SERVER / "envoy.py").exists()
 
 
+def test_the_page_of_each_room_of_dynamodb_names_its_modules() -> None:
+    """Who comes in finds every file there, and none that has gone."""
+    for page in (SERVER / "penstock/store/dynamodb").rglob("*/__init__.py"):
+        files = {path.name for path in page.parent.glob("*.py")} - {page.name}
+        assert set(re.findall(r"^ *(\w+\.py)  ", page.read_text(), re.MULTILINE)) == files
+
+
 STAND_INS = [
     Module(name, "", is_package)
     for name, is_package in [
@@ -241,6 +272,10 @@ STAND_INS = [
         ("penstock.store.port", False), ("penstock.store.open", False),
         ("penstock.store.memory", False), ("penstock.store.sqlite", True),
         ("penstock.store.dynamodb", True), ("penstock.store.dynamodb.table", False),
+        ("penstock.store.dynamodb.aws", True), ("penstock.store.dynamodb.aws.errors", False),
+        ("penstock.store.dynamodb.items", True), ("penstock.store.dynamodb.items.keys", False),
+        ("penstock.store.dynamodb.buckets", True),
+        ("penstock.store.dynamodb.buckets.terms", False), ("penstock.store.policy_port", False),
         ("penstock.config", True), ("penstock.config.rules", False), ("penstock.transport", True),
         ("penstock.transport.codec", False), ("penstock.transport.http2", True),
         ("penstock.transport.http2.y", False), ("penstock.server", False), ("penstock.cli", True),
@@ -296,6 +331,12 @@ STAND_INS = [
         ("penstock.server", "from botocore.exceptions import ClientError"),
         ("penstock.store.open", "import aioboto3"),
         ("penstock.store.x", "import aiohttp"),
+        ("penstock.store.dynamodb.x", "import aioboto3"),
+        ("penstock.store.dynamodb.buckets.x", "from botocore.exceptions import ClientError"),
+        ("penstock.store.dynamodb.aws.x", "from penstock.store.dynamodb.items import keys"),
+        ("penstock.store.dynamodb.items.x", "from penstock.store.dynamodb.buckets import terms"),
+        ("penstock.store.dynamodb.policy.x", "from penstock.store.dynamodb.buckets import terms"),
+        ("penstock.store.dynamodb.buckets.x", "from penstock.store.policy_port import Change"),
         ("penstock.store.sqlite.x", "from penstock.store.dynamodb import table"),
         ("penstock.service.x", "from penstock.store.dynamodb import table"),
         ("penstock.errors", "from penstock.core import take"),
@@ -330,7 +371,8 @@ def test_the_check_finds_a_breach(name: str, source: str) -> None:
         ("penstock.cli.x", "from penstock.store.open import open_table"),
         ("penstock.cli.x", "from penstock.store.port import BucketStore"),
         ("penstock.store.open", "def f():\n    from penstock.store.dynamodb import table"),
-        ("penstock.store.dynamodb.x", "import aioboto3, aiohttp\nfrom botocore import config"),
+        ("penstock.store.dynamodb.aws.x", "import aioboto3, aiohttp\nfrom botocore import config"),
+        ("penstock.store.dynamodb.buckets.x", "from penstock.store.dynamodb.aws import errors"),
         ("penstock.__main__", "from penstock.cli import main"),
         ("penstock.store.x", "from penstock.telemetry import metrics"),
         ("penstock.telemetry.otel", "from opentelemetry.sdk import trace"),

@@ -13,12 +13,13 @@ from penstock.front import GRACE_S
 from penstock.service import policies, prepared
 from penstock.service.limiter import STORE_SHARE
 from penstock.store import spans
-from penstock.store.dynamodb import circuit, hints, lanes
-from penstock.store.dynamodb.connection import ANSWERS
-from penstock.store.dynamodb.engine import OUTCOMES
-from penstock.store.dynamodb.errors import Fault
-from penstock.store.dynamodb.location import CALL_S
-from penstock.store.dynamodb.writes import Path as WritePath
+from penstock.store.dynamodb.aws import circuit
+from penstock.store.dynamodb.aws.connection import ANSWERS
+from penstock.store.dynamodb.aws.errors import Fault
+from penstock.store.dynamodb.aws.location import CALL_S
+from penstock.store.dynamodb.buckets import hints, queues
+from penstock.store.dynamodb.buckets.sender import OUTCOMES
+from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.owed import LANDS_WITHIN_S
 from penstock.store.sqlite import file as sqlite_file
 from penstock.store.sqlite import rows as sqlite_rows
@@ -196,7 +197,7 @@ def times_of_the_code() -> Iterator[str]:
     yield f"after {circuit.OPENS_AFTER} failures in a row"
     yield f"after {circuit.FIRST_PAUSE_S:g} s, then more rarely"
     yield f"every {circuit.LONGEST_PAUSE_S:g} s at least"
-    yield f"fails after {lanes.ATTEMPTS} lost races"
+    yield f"fails after {queues.ATTEMPTS} lost races"
     yield f"fails after {schema.BUSY_MS / 1000:g} s, or"
     yield f"charges are tried for {LANDS_WITHIN_S:g} s"
     yield f"The server tried for {LANDS_WITHIN_S:g} s"

@@ -14,6 +14,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from penstock.core.bounds import Bounds
 from penstock.core.bucket import (
     Bucket,
     Item,
@@ -263,11 +264,15 @@ def _is_outdated(item: Item, take: Take) -> bool:
 
 
 class Draft:
-    """A take that is not written yet: what it does to its item, if the call is admitted."""
+    """A take that is not written yet: what it does to its item, if the call is admitted.
+
+    A draft carries its bounds: what must hold for it to stay true.
+    """
 
     __slots__ = (
         "_after", "_consumed", "_dropped", "_forgiven", "_must_settle", "_policy_ms", "before",
-        "denied", "fits", "left", "modes", "quota_passed", "quota_refused", "refilled_ms", "take",
+        "bounds", "denied", "fits", "left", "modes", "quota_passed", "quota_refused", "refilled_ms",
+        "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
@@ -285,12 +290,14 @@ class Draft:
         """The mode of each draw. TAKE_OR_CHARGE is resolved to TAKE or CHARGE, by the balance."""
         self._after: list[int] = []
         """The balance after each draw."""
+        self.bounds = Bounds(len(take.limits))
+        """The balances, in place of `before`, on which this draft would be the same."""
         self.denied = self.quota_refused = self.quota_passed = False
         for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
             self._reserve(list(draws))
         self._dropped = 0
         if take.must_land:
-            self._dropped = self._land(self.left, self.fits, self._after)
+            self._dropped = self._land(self.left, self.fits, self._after, self.bounds)
             for draw, mode, fits in zip(take.draws, self.modes, self.fits, strict=True):
                 if mode in MUST_LAND and fits and draw.denies is TOGETHER:
                     self.quota_passed = True
@@ -313,6 +320,12 @@ class Draft:
                 asked = True
                 refused = refused or not fits
                 left[draw.limit] = balance - draw.amount
+            else:
+                continue
+            if fits:
+                self.bounds.hold_above(draw.limit, self.before[draw.limit] - balance + draw.amount)
+            else:
+                self.bounds.is_exact = True
         if not refused:
             self.left = left
         self._after += [self.left[draw.limit] for draw in draws]
@@ -339,7 +352,7 @@ class Draft:
                 left[draw.limit] = max(balance - draw.amount, min(balance, 0))
         return [either if draw.mode is TAKE_OR_CHARGE else draw.mode for draw in draws]
 
-    def _land(self, left: list[int], fits: list[bool], after: list[int]) -> int:
+    def _land(self, left: list[int], fits: list[bool], after: list[int], bounds: Bounds) -> int:
         """Apply charges and refunds to these balances. Notes in `fits` and `after` how each went.
 
         Returns the amount that charges could not record.
@@ -347,16 +360,26 @@ class Draft:
         dropped = 0
         for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
             balance = left[draw.limit]
+            before = self.before[draw.limit]
             if mode is CHARGE:
                 fits[number] = balance >= draw.amount
-                limit = self.take.limits[draw.limit]
                 wanted = balance - draw.amount
-                left[draw.limit] = max(wanted, min(balance, -draw.deepest_debt(limit)))
+                deepest = -draw.deepest_debt(self.take.limits[draw.limit])
+                left[draw.limit] = max(wanted, min(balance, deepest))
                 dropped += left[draw.limit] - wanted
+                bounds.hold_verdict(draw.limit, before - wanted, fits=fits[number])
+                bounds.hold_above(draw.limit, before - wanted + deepest)
+                # If the bucket held more, TAKE_OR_CHARGE would be a take, which can be refused.
+                if wanted < deepest or draw.mode is TAKE_OR_CHARGE:
+                    bounds.is_exact = True
             elif mode is REFUND:
                 fits[number] = True
+                wanted = balance + draw.amount
                 burst = self.take.limits[draw.limit].burst
-                left[draw.limit] = min(balance + draw.amount, burst)
+                left[draw.limit] = min(wanted, burst)
+                bounds.hold_below(draw.limit, before - wanted + burst)
+                if wanted > burst:
+                    bounds.is_exact = True
             else:
                 continue
             after[number] = left[draw.limit]
@@ -375,7 +398,7 @@ class Draft:
             after = [left[draw.limit] for draw in draws]
             return Taken(tuple(map(Drawn, self.fits, after)), self._synced(), self.refilled_ms)
         left, fits, after = left.copy(), self.fits.copy(), self._after.copy()
-        dropped = self._land(left, fits, after)
+        dropped = self._land(left, fits, after, Bounds(len(left)))
         for number, (draw, mode) in enumerate(zip(draws, self.modes, strict=True)):
             if mode not in MUST_LAND:
                 after[number] = left[draw.limit]
@@ -397,6 +420,11 @@ class Draft:
             kept = left.get(name, self.before[draw.limit])
             drawn.append(next(landed) if mode in MUST_LAND else Drawn(fits, kept))
         return Taken(tuple(drawn), None, refilled_ms, dropped)
+
+    @property
+    def has_takes(self) -> bool:
+        """Whether some draw is neither a charge nor a refund."""
+        return any(mode not in MUST_LAND for mode in self.modes)
 
     @property
     def left_if_denied(self) -> list[int]:

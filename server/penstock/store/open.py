@@ -48,7 +48,7 @@ async def open_store(
         case "dynamodb":
             # The AWS SDK takes half a second to import, so only those who use it wait for it.
             from penstock.store.dynamodb import open_dynamodb
-            from penstock.store.dynamodb.location import parse_location
+            from penstock.store.dynamodb.aws.location import parse_location
 
             location = parse_location(url, options)
             return await open_dynamodb(
@@ -65,7 +65,7 @@ def open_table(url: str) -> "TableAdmin":
             f"store '{url}': only a store dynamodb://TABLE?region=REGION has a table; "
             "the others need no preparation"
         )
-    from penstock.store.dynamodb.location import parse_location
+    from penstock.store.dynamodb.aws.location import parse_location
     from penstock.store.dynamodb.table import TableAdmin
 
     options = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 from penstock.cli import main
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
 
 from tests.support.processes import PENSTOCK
 from tests.unit.cli.command import Ran

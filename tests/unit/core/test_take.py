@@ -351,6 +351,23 @@ def test_what_is_owed_can_be_written_apart(
     assert draft.left_if_denied == owed.left
 
 
+@pytest.mark.parametrize(
+    ("held", "mode", "has_takes"),
+    [
+        (5, Mode.TAKE, True),
+        (5, Mode.DRAIN, True),
+        (5, Mode.TAKE_OR_CHARGE, True),
+        (0, Mode.TAKE_OR_CHARGE, False),
+        (5, Mode.CHARGE, False),
+        (5, Mode.REFUND, False),
+    ],
+)
+def test_a_draft_knows_whether_it_only_reports(held: int, mode: Mode, has_takes: bool) -> None:
+    """Charges and refunds tell what already happened; all else asks for something."""
+    draft = Draft(holding(held), take(Draw(0, MILLI, mode)), EPOCH_MS)
+    assert draft.has_takes is has_takes
+
+
 SLOW, FAST = Limit.per(5, 86_400_000), Limit.per(5, 1_000)
 
 

@@ -1,4 +1,56 @@
-"""The store on DynamoDB, for when one machine is not enough."""
+"""The store on DynamoDB, for when one machine is not enough.
+
+The rooms build on each other:
+    aws/        one call to AWS: clients, errors, timeouts, the circuit, clock skew
+    items/      the items of the table: keys, attributes, reads and transactions
+    buckets/    takes: from the callers that wait to the writes and back
+    policy/     entities, stored limits, audit: the policy port
+    table/      the table itself: create, describe, check, delete
+    store.py    the port's methods; puts the rooms together
+
+The life of a take
+------------------
+All buckets of one entity and resource are one item, and a take is one conditional write to it. The
+write takes what a caller asks for, and its condition makes sure that the caller may have it. So
+most decisions cost one call, and no server needs a lock.
+
+1.  `begin` and `take` (store.py) get all takes of a call. `Coordinator` groups them into families:
+    an entity with the parents that it cascades to. A family is one write, or one transaction.
+    `begin` answers at once if recent hints deny the call; so a flood on an empty bucket costs no
+    calls.
+2.  The family joins the queue of its root's item (`ItemQueue`). One write for an item is under way
+    at a time. Callers that come meanwhile wait, and the next write serves all of them.
+3.  A `Decider` decides for the callers of one turn. It never awaits. It starts from hints, which
+    are what this process last saw of the items. A hint may be out of date, so it only chooses the
+    next step: a read, or a write.
+4.  The `Tally` goes through the callers in order of arrival, on the items as the hints show them.
+    The core makes a draft of each take: what it moves, and on which balances this stays true. The
+    drafts of admitted callers add up to one `CombinedTake` for each item.
+5.  The combined take becomes a write (`writes.py`), by what is known of the item:
+      `Create`   there is no item, so put it.
+      `Consume`  the item was settled a moment ago: only subtract. Other servers can do the same at
+                 the same time. Its condition: enough tokens, the same terms, `rf` not too old.
+      `Settle`   credit the time since `rf`, bring the item to the terms, and subtract. Its
+                 condition: `rf` and the terms are as seen. So no time is credited twice.
+    An item without a hint gets a `Consume`: most items are there, and a failed condition shows the
+    item.
+6.  `BucketSender` translates the write for DynamoDB (`expressions.py`), and sends it through items/
+    and aws/. There are four outcomes:
+      landed     DynamoDB returns the item after the write. Every caller's draft is made again on
+                 the item just before the write, for the balances in its answer.
+      lost       A condition failed. DynamoDB returns the item as it is: the decider goes on from
+                 this image, with no read in between. Such an image denies a caller, if the take
+                 does not fit even with credit. So does a hint that is less than a second old.
+      conflict   Another transaction held the item. Nothing is known; the write is sent again.
+      an error   Callers get the error, not a denial. If nobody knows whether the write happened,
+                 it counts as consumed, and is not repeated. Charges and refunds that surely did not
+                 happen are retried: they must land.
+7.  The verdicts go back to the queue, which answers the callers, and keeps the images as hints.
+8.  The coordinator has the verdicts of all families. If one family refused, the takes of the others
+    are undone (`corrections.py`). Charges and refunds of a denied call get a write of their own.
+
+The arithmetic is in `penstock.core`. The top of each file tells its law.
+"""
 
 from penstock.store.dynamodb.store import open_dynamodb
 

@@ -11,13 +11,15 @@ from penstock.core.bucket import Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
-from penstock.store.dynamodb.calls import Calls
-from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.groups import Hint
-from penstock.store.dynamodb.hints import Hints
-from penstock.store.dynamodb.location import CALL_S, Location
-from penstock.store.dynamodb.policy_store import DynamoPolicy
-from penstock.store.dynamodb.rewrite import reset
+from penstock.store.dynamodb.aws.connection import Connection
+from penstock.store.dynamodb.aws.location import CALL_S, Location
+from penstock.store.dynamodb.aws.sdk import SdkClient
+from penstock.store.dynamodb.buckets.coordinator import Coordinator
+from penstock.store.dynamodb.buckets.corrections import reset
+from penstock.store.dynamodb.buckets.hints import Hint, Hints
+from penstock.store.dynamodb.buckets.sender import BucketSender
+from penstock.store.dynamodb.items.access import TableAccess
+from penstock.store.dynamodb.policy.store import DynamoPolicy
 from penstock.store.dynamodb.table import check_table
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Begun
@@ -47,32 +49,33 @@ class DynamoStore:
         """
         self._resources = resources or AsyncExitStack()
         self.metrics = metrics or Metrics()
-        self._engine = Engine(
-            client, location.table, timer_s, call_s, self.metrics, tracer, clock_s
-        )
+        sdk = SdkClient(client)
+        connection = Connection(sdk, sdk, timer_s, call_s, self.metrics, clock_s)
+        access = TableAccess(connection, location.table, timer_s, call_s)
+        self._sender = BucketSender(access, tracer)
         self._hints = Hints(remembers_denials=remembers_denials)
-        self._calls = Calls(self._engine, self._hints, location.cascade, timer_s)
-        self.policy: PolicyStore = DynamoPolicy(self._engine, self._hints.forget)
+        self._coordinator = Coordinator(self._sender, self._hints, location.cascade, timer_s)
+        self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
-        taken = await self._calls.decide(takes, now_ms)
+        taken = await self._coordinator.decide(takes, now_ms)
         return [taken[take.key] for take in takes]
 
     def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
-        taken = self._calls.deny_at_once(takes, now_ms)
+        taken = self._coordinator.deny_at_once(takes, now_ms)
         if taken is None:
             return asyncio.ensure_future(self.take(takes, now_ms))
         return [taken[take.key] for take in takes]
 
     async def read(self, key: Key) -> Item | None:
-        await self._calls.lanes.of(key).idle()
-        image = (await self._engine.read([key]))[key]
+        await self._coordinator.queues.of(key).idle()
+        image = (await self._sender.read([key]))[key]
         return None if image is None else image.item
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
-        lane = self._calls.lanes.of(key)
-        async with lane.lock:
-            image = await reset(self._engine, key, limits, now_ms)
+        queue = self._coordinator.queues.of(key)
+        async with queue.lock:
+            image = await reset(self._sender, key, limits, now_ms)
             self._hints.keep({key: Hint(image, now_ms)})
         return image is not None
 
@@ -80,7 +83,7 @@ class DynamoStore:
         """Does nothing: each write costs money, and servers are probed every few seconds."""
 
     async def close(self) -> None:
-        await self._calls.finish()
+        await self._coordinator.finish()
         await self._resources.aclose()
 
 

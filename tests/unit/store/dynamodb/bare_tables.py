@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
 
 KEY = ("PK", "SK")
 

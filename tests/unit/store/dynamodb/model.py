@@ -1,9 +1,9 @@
 """DynamoDB as far as our writes need it: items in memory, conditions, and what they return."""
 
 from penstock.core.take import Key
-from penstock.store.dynamodb.engine import Landed, Lost
-from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.writes import Consume, Create, Move, Settle, Write
+from penstock.store.dynamodb.buckets.sender import Landed, Lost
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write
+from penstock.store.dynamodb.items.images import Image
 
 
 def holds(write: Write, image: Image | None) -> bool:
@@ -16,16 +16,16 @@ def holds(write: Write, image: Image | None) -> bool:
     bounded = all(_within(move, tokens.get(move.limit)) for move in write.moves)
     if isinstance(write, Settle):
         is_new = all(bucket.limit.name not in tokens for bucket in write.added)
-        is_as_seen = (image.item.refilled_ms, image.policy) == (
+        is_as_seen = (image.item.refilled_ms, image.fingerprint) == (
             write.seen.item.refilled_ms,
-            write.seen.policy,
+            write.seen.fingerprint,
         )
         return bounded and is_new and is_as_seen
     return bounded and _is_fresh(write, image)
 
 
 def _is_fresh(write: Consume, image: Image) -> bool:
-    if image.policy != write.policy.fingerprint:
+    if image.fingerprint != write.terms.fingerprint:
         return False
     if write.expires_s is not None and (image.expires_s is None or image.is_expired(write.now_ms)):
         return False

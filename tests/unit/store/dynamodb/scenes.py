@@ -12,8 +12,8 @@ from penstock.core.bucket import Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.errors import StoreError
-from penstock.store.dynamodb.keys import primary_key
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
+from penstock.store.dynamodb.items.keys import primary_key
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Answer, AwsProxy, Cut, Fault, Lose, Refuse

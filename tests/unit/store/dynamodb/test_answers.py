@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from penstock.core.bucket import Item, settle
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken, take_all
-from penstock.store.dynamodb.groups import DENIAL_REMEMBERED_MS, FRESH_MS
-from penstock.store.dynamodb.location import Cascade
+from penstock.store.dynamodb.aws.location import Cascade
+from penstock.store.dynamodb.buckets.hints import DENIAL_REMEMBERED_MS
+from penstock.store.dynamodb.buckets.knowledge import FRESH_MS
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold

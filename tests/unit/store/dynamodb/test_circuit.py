@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from penstock.store.dynamodb.circuit import (
+from penstock.store.dynamodb.aws.circuit import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     OPENS_AFTER,

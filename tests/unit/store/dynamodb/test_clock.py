@@ -7,11 +7,11 @@ import pytest
 from penstock.core.bucket import CLOCKS_APART_MS, Item, credit
 from penstock.core.limits import MILLI, NO_BOUND, Limit
 from penstock.core.take import Draw, Key, Mode, Take
-from penstock.store.dynamodb.images import parse_image
-from penstock.store.dynamodb.keys import primary_key
-from penstock.store.dynamodb.policy import make_policy
+from penstock.store.dynamodb.buckets.terms import make_terms
+from penstock.store.dynamodb.buckets.writes import WritePath
+from penstock.store.dynamodb.items.images import parse_image
+from penstock.store.dynamodb.items.keys import primary_key
 from penstock.store.dynamodb.store import DynamoStore
-from penstock.store.dynamodb.writes import Path
 
 from tests.support.tables import PATIENT_S
 from tests.unit.store.dynamodb.scenes import HOUR, MINUTE, NOW, SECOND, Connected, Scene, fits, take
@@ -19,7 +19,7 @@ from tests.unit.store.dynamodb.scenes import HOUR, MINUTE, NOW, SECOND, Connecte
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEN = Limit.per(10, MINUTE)
-TEN_T_MS = make_policy((TEN,)).tolerance_ms
+TEN_T_MS = make_terms((TEN,)).tolerance_ms
 SKEW = 20 * SECOND
 
 
@@ -72,7 +72,7 @@ async def test_a_process_behind_that_changes_the_policy_does_not_move_time_back(
     bob, behind, twenty = scene.key("bob"), process(scene.connected), Limit.per(20, MINUTE)
     await fits(scene.store, take(bob, 8, limit=TEN))
     assert await fits(behind, take(bob, 12, limit=twenty), now_ms=NOW - SKEW) == [True]
-    assert behind.metrics.store_writes.of(Path.NORMAL.value, "landed").value == 1
+    assert behind.metrics.store_writes.of(WritePath.NORMAL.value, "landed").value == 1
     assert await refilled(scene, bob) == NOW
     assert await fits(scene.store, take(bob, limit=twenty), now_ms=NOW + 2_999) == [False]
     assert await fits(scene.store, take(bob, limit=twenty), now_ms=NOW + 3_000) == [True]
@@ -133,7 +133,7 @@ async def test_an_item_in_use_by_one_behind_is_not_made_anew_by_one_ahead(scene:
         at_ms = NOW + step * 15 * SECOND
         assert await fits(behind, take(bob, 5, limit=fast), now_ms=at_ms - SKEW) == [step == 0]
         assert await fits(ahead, take(bob, 5, limit=fast), now_ms=at_ms + SKEW) == [True]
-    assert ahead.metrics.store_writes.of(Path.CREATE.value, "landed").value == 0
+    assert ahead.metrics.store_writes.of(WritePath.CREATE.value, "landed").value == 0
 
 
 @pytest.mark.parametrize("behind_first", [True, False], ids=["behind first", "ahead first"])
@@ -160,8 +160,8 @@ async def test_clocks_up_to_an_hour_apart_give_no_burst_twice(
         if await fits(store, take(bob, limit=limit), now_ms=moments[-1]) == [True]:
             admitted += MILLI
     most = limit.burst + credit(limit, min(moments), max(moments))
-    assert admitted <= most + credit(limit, 0, make_policy((limit,)).tolerance_ms) < 500 * MILLI
-    created = [s.metrics.store_writes.of(Path.CREATE.value, "landed").value for s, _ in crew]
+    assert admitted <= most + credit(limit, 0, make_terms((limit,)).tolerance_ms) < 500 * MILLI
+    created = [s.metrics.store_writes.of(WritePath.CREATE.value, "landed").value for s, _ in crew]
     assert sum(created) == 1
     assert (await stored(scene, bob)).buckets[0].consumed == admitted
 
@@ -254,7 +254,7 @@ async def test_every_write_puts_the_end_off(scene: Scene) -> None:
         await fits(scene.store, take(bob, limit=TEN), now_ms=NOW + step * TEN_T_MS // 2)
         ends.append(await expires(scene, bob))
     assert await refilled(scene, bob) == NOW
-    expires_after_ms = make_policy((TEN,)).expires_after_ms
+    expires_after_ms = make_terms((TEN,)).expires_after_ms
     assert expires_after_ms == 2 * MINUTE + CLOCKS_APART_MS
     assert ends == [
         -(-(NOW + step * TEN_T_MS // 2 + expires_after_ms) // 1000) * 1000 for step in range(3)

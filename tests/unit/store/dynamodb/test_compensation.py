@@ -7,8 +7,8 @@ import pytest
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Mode, Take
 from penstock.errors import StoreError
+from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.dynamodb.store import DynamoStore
-from penstock.store.dynamodb.writes import Path
 
 from tests.support.aws_proxy import Answer, Cut, Delay, Fault, Hold, Lose, Refuse
 from tests.support.tables import PATIENT_S
@@ -48,8 +48,8 @@ async def test_what_a_sibling_refused_is_given_back(scene: Scene) -> None:
     """From every limit, balance and record alike."""
     takes = await one_refuses(scene)
     assert await fits(scene.store, *takes) == [True, False]
-    assert scene.store.metrics.store_writes.of(Path.CREATE.value, "landed").value == 1
-    assert scene.store.metrics.store_writes.of(Path.COMPENSATE.value, "landed").value == 1
+    assert scene.store.metrics.store_writes.of(WritePath.CREATE.value, "landed").value == 1
+    assert scene.store.metrics.store_writes.of(WritePath.COMPENSATE.value, "landed").value == 1
     assert await scene.is_untouched("free")
     assert await scene.on_record("empty") == [5]
 
@@ -59,7 +59,7 @@ async def test_a_cascade_beside_a_refused_take_is_given_back_at_every_level(scen
     _, empty = await one_refuses(scene)
     cascade = scene.chain("user", "project")
     assert await fits(scene.store, *cascade, empty) == [True, True, False]
-    assert scene.store.metrics.store_writes.of(Path.CASCADE.value, "landed").value == 1
+    assert scene.store.metrics.store_writes.of(WritePath.CASCADE.value, "landed").value == 1
     assert await scene.is_untouched("user")
     assert await scene.is_untouched("project")
 
@@ -82,7 +82,7 @@ async def test_a_cancelled_caller_leaves_nothing_taken(scene: Scene, before: lis
     release.set()
     await scene.store.close()
     assert await scene.is_untouched("free")
-    assert scene.store.metrics.store_writes.of(Path.COMPENSATE.value, "landed").value == 1
+    assert scene.store.metrics.store_writes.of(WritePath.COMPENSATE.value, "landed").value == 1
     assert scene.store.metrics.not_undone.value == 0
 
 
@@ -131,7 +131,7 @@ async def test_what_was_taken_beside_a_failure_is_given_back(
     takes = [take(known, parent=new if cascade else None), take(new)]
     assert await is_transient(store, *takes) is transient
     assert await scene.on_record("known", "new") == [1, consumed]
-    assert store.metrics.store_writes.of(Path.COMPENSATE.value, "landed").value == 1
+    assert store.metrics.store_writes.of(WritePath.COMPENSATE.value, "landed").value == 1
     assert (store.metrics.unknown_outcomes.value, store.metrics.not_undone.value) == (unknown, 0)
     assert await fits(store, *takes) == [True, True]
     assert await scene.on_record("known", "new") == [2, consumed + 1]
@@ -143,7 +143,7 @@ async def test_what_was_taken_beside_a_failure_is_given_back(
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is owed is tried again after some milliseconds."""
-    monkeypatch.setattr("penstock.store.dynamodb.lanes.LANDS_WITHIN_S", 0.02)
+    monkeypatch.setattr("penstock.store.dynamodb.buckets.queues.LANDS_WITHIN_S", 0.02)
 
 
 @pytest.mark.parametrize("tries", [0, 1, 3], ids=["before", "after one try", "after three"])

@@ -14,10 +14,10 @@ import pytest
 from penstock.core.bucket import Bucket, Item, credit
 from penstock.core.limits import MILLI, NO_BOUND, Limit
 from penstock.core.take import Draw, Key, Mode, Take
-from penstock.store.dynamodb.location import CALL_S, Location
-from penstock.store.dynamodb.policy import make_policy
+from penstock.store.dynamodb.aws.location import CALL_S, Location
+from penstock.store.dynamodb.buckets.terms import make_terms
+from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.dynamodb.store import DynamoStore
-from penstock.store.dynamodb.writes import Path
 
 from tests.support.aws_proxy import Hold
 from tests.support.tables import PATIENT_S, new_table, open_on
@@ -129,7 +129,7 @@ async def test_processes_together_admit_burst_and_credit(
     assert 0 <= bucket.consumed - total.admitted * MILLI <= len(total.errors) * MILLI
     assert below == (bucket.consumed if children else 0)
     supply = limit.burst + credit(limit, total.first_ms, total.last_ms)
-    late_ms = make_policy((limit,)).tolerance_ms + int(CALL_S * 1000)
+    late_ms = make_terms((limit,)).tolerance_ms + int(CALL_S * 1000)
     assert total.admitted * MILLI <= supply + credit(limit, 0, late_ms)
     # Callers are there all the time, so little is left when they go.
     assert bucket.balance(rf, total.last_ms) <= limit.burst // 4
@@ -156,7 +156,7 @@ async def test_callers_of_many_processes_that_give_up_leave_no_level_behind(
 # Two processes, step by step. Time is an argument from here on.
 
 TEN = Limit.per(10, MINUTE)
-T_MS = make_policy((TEN,)).tolerance_ms
+T_MS = make_terms((TEN,)).tolerance_ms
 
 
 async def buckets(store: DynamoStore, key: Key) -> list[tuple[int, int]]:
@@ -203,8 +203,8 @@ async def test_a_bucket_in_debt_recovers_through_its_credit(scene: Scene) -> Non
     one = take(bob, limit=TEN)
     assert await fits(ours, one, now_ms=NOW + 17_999) == [False]
     assert await fits(ours, one, now_ms=NOW + 18_000) == [True]
-    assert ours.metrics.store_writes.of(Path.NORMAL.value, "landed").value == 1
-    assert ours.metrics.store_writes.of(Path.NORMAL.value, "lost").value == 0
+    assert ours.metrics.store_writes.of(WritePath.NORMAL.value, "landed").value == 1
+    assert ours.metrics.store_writes.of(WritePath.NORMAL.value, "lost").value == 0
     assert await fits(theirs, one, now_ms=NOW + 23_999) == [False]
     assert await fits(theirs, one, now_ms=NOW + 24_000) == [True]
 
@@ -325,7 +325,7 @@ async def test_only_lost_races_count_as_such(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Callers who bring five policies need five writes, and none of them is a race."""
-    monkeypatch.setattr("penstock.store.dynamodb.lanes.ATTEMPTS", 3)
+    monkeypatch.setattr("penstock.store.dynamodb.buckets.queues.ATTEMPTS", 3)
     calls = [take(scene.key("bob"), limit=Limit.per(10 + n, MINUTE)) for n in range(5)]
     answers = await asyncio.gather(*[fits(scene.store, call) for call in calls])
     assert answers == [[True]] * 5

@@ -21,15 +21,15 @@ from botocore.exceptions import (
     UnknownServiceError,
 )
 from penstock.core.foreign_text import is_plain
-from penstock.store.dynamodb.errors import (
+from penstock.store.dynamodb.aws.errors import (
     CODES,
     HELP,
     MAX_SAID,
     DynamoError,
     Failure,
     Fault,
-    explain,
 )
+from penstock.store.dynamodb.aws.sdk import explain
 
 URL = "http://dynamodb"
 PEER = ConnectionKey(

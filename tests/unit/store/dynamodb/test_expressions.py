@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Key
-from penstock.store.dynamodb.changes import settle_write
-from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.expressions import write_parameters
-from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import make_policy
-from penstock.store.dynamodb.writes import Consume, Create, Move, Path, Settle, Write
+from penstock.store.dynamodb.buckets.expressions import write_parameters
+from penstock.store.dynamodb.buckets.sender import BucketSender
+from penstock.store.dynamodb.buckets.settling import settle_write
+from penstock.store.dynamodb.buckets.terms import make_terms
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write, WritePath
+from penstock.store.dynamodb.items.images import Image
 
-from tests.support.tables import new_engine
+from tests.support.tables import new_sender
 from tests.unit.store.dynamodb.model import Table
 
 NOW = 1_794_792_817_591
@@ -32,7 +32,7 @@ limits = st.builds(
     burst=st.integers(0, 30),
 )
 policies = st.lists(limits, min_size=1, max_size=4, unique_by=lambda limit: limit.name).map(
-    lambda some: make_policy(tuple(some))
+    lambda some: make_terms(tuple(some))
 )
 moments = st.integers(NOW - 70_000, NOW + 1_000)
 amounts = st.integers(-40 * MILLI, 40 * MILLI)
@@ -40,44 +40,44 @@ amounts = st.integers(-40 * MILLI, 40 * MILLI)
 
 @st.composite
 def creates(draw: st.DrawFn, key: Key) -> Create:
-    policy = draw(policies)
+    terms = draw(policies)
     forgiven = st.sampled_from([0, 0, 5 * MILLI])
     buckets = [
-        Bucket(limit, draw(amounts), draw(amounts), draw(forgiven)) for limit in policy.limits
+        Bucket(limit, draw(amounts), draw(amounts), draw(forgiven)) for limit in terms.limits
     ]
     now_ms = draw(moments)
-    return Create(Path.CREATE, key, policy, Item(now_ms, tuple(buckets)), now_ms)
+    return Create(WritePath.CREATE, key, terms, Item(now_ms, tuple(buckets)), now_ms)
 
 
 @st.composite
 def consumes(draw: st.DrawFn, key: Key, image: Image) -> Consume:
     names = [bucket.limit.name for bucket in image.item.buckets]
-    own = make_policy(tuple(bucket.limit for bucket in image.item.buckets), image.parent)
+    own = make_terms(tuple(bucket.limit for bucket in image.item.buckets), image.parent)
     bounds = st.none() | amounts
     moves = [Move(name, draw(amounts), draw(amounts), draw(bounds), draw(bounds)) for name in names]
-    policy = draw(st.sampled_from([own, own, own, make_policy((Limit.per(1, 1_000),))]))
+    terms = draw(st.sampled_from([own, own, own, make_terms((Limit.per(1, 1_000),))]))
     since = st.none() | st.integers(-2, 2).map(lambda off: image.item.refilled_ms + off)
-    return Consume(Path.SPECULATIVE, key, policy, tuple(moves), draw(since), draw(moments))
+    return Consume(WritePath.SPECULATIVE, key, terms, tuple(moves), draw(since), draw(moments))
 
 
 @st.composite
 def settles(draw: st.DrawFn, key: Key, image: Image, seen: Image) -> Settle:
     """From what was seen, which may not be what is there."""
-    policy = draw(policies)
+    terms = draw(policies)
     if len(image.item.buckets) == 1 and draw(st.booleans()):
-        policy = make_policy((image.item.buckets[0].limit._replace(name="another"),))
-    moved = [draw(amounts) for _ in policy.limits]
-    loose = [-limit.burst for limit in policy.limits], [None] * len(policy.limits)
+        terms = make_terms((image.item.buckets[0].limit._replace(name="another"),))
+    moved = [draw(amounts) for _ in terms.limits]
+    loose = [-limit.burst for limit in terms.limits], [None] * len(terms.limits)
     bounds = draw(st.sampled_from([None, loose]))
     return settle_write(
-        Path.NORMAL, key, policy, draw(st.sampled_from([image, seen])), draw(moments), moved,
+        WritePath.NORMAL, key, terms, draw(st.sampled_from([image, seen])), draw(moments), moved,
         bounds=bounds,
     )  # fmt: skip
 
 
 @pytest.fixture
-async def engine(dynamodb_url: str) -> AsyncIterator[Engine]:
-    async with new_engine(dynamodb_url) as made:
+async def sender(dynamodb_url: str) -> AsyncIterator[BucketSender]:
+    async with new_sender(dynamodb_url) as made:
         yield made
 
 
@@ -88,7 +88,7 @@ async def engine(dynamodb_url: str) -> AsyncIterator[Engine]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
-async def test_dynamodb_does_what_the_model_says(engine: Engine, data: st.DataObject) -> None:
+async def test_dynamodb_does_what_the_model_says(sender: BucketSender, data: st.DataObject) -> None:
     """Any write on any item: it lands or not, and leaves or shows the same image."""
     key, model = Key(f"user-{next(NUMBERS)}", "r"), Table()
     seen: list[Image] = []
@@ -101,8 +101,8 @@ async def test_dynamodb_does_what_the_model_says(engine: Engine, data: st.DataOb
             seen.append(image)
             old = data.draw(st.sampled_from(seen))
             write = data.draw(creates(key) | consumes(key, image) | settles(key, image, old))
-        assert await engine.write([write]) == model.write((write,))
-        assert (await engine.read([key]))[key] == model.images.get(key)
+        assert await sender.write([write]) == model.write((write,))
+        assert (await sender.read([key]))[key] == model.images.get(key)
 
 
 @pytest.mark.parametrize("limits_count", [1, 10])
@@ -112,9 +112,9 @@ def test_attributes_are_aliased_by_position(limits_count: int) -> None:
         Limit.per(5, 60_000, name=f"tokens per minute, no. {n}") for n in range(limits_count)
     )
     moves = tuple(Move(limit.name, -MILLI, MILLI, MILLI, 5 * MILLI) for limit in some)
-    policy = make_policy(some)
-    write = Consume(Path.SPECULATIVE, Key("user", "r"), policy, moves, NOW, NOW)
-    parameters = write_parameters(write, "penstock")
+    terms = make_terms(some)
+    write = Consume(WritePath.SPECULATIVE, Key("user", "r"), terms, moves, NOW, NOW)
+    parameters = write_parameters(write)
     text = parameters["UpdateExpression"] + parameters["ConditionExpression"]
     aliases = parameters["ExpressionAttributeNames"]
     assert set(aliases) == {f"#n{n}" for n in range(3 + 2 * limits_count)}

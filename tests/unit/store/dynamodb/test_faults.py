@@ -15,14 +15,15 @@ from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Mode
 from penstock.errors import StoreError
-from penstock.store.dynamodb.circuit import FIRST_PAUSE_S, OPENS_AFTER
-from penstock.store.dynamodb.engine import TRIES, Engine
+from penstock.store.dynamodb.aws.circuit import FIRST_PAUSE_S, OPENS_AFTER
+from penstock.store.dynamodb.aws.retry import TRIES
+from penstock.store.dynamodb.buckets.sender import BucketSender
+from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.dynamodb.store import DynamoStore
-from penstock.store.dynamodb.writes import Path
 
 from tests.support.aws_proxy import Answer, Cut, Fault, Hold, Lose, Refuse
 from tests.support.processes import PATIENCE_S
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, access_to
 from tests.unit.store.dynamodb.scenes import (
     CONFLICT,
     FAULTS,
@@ -46,16 +47,16 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PATHS = {
     # the write: its operation, what was taken before, and when it is made
-    Path.CREATE: (PUT, 0, NOW),
-    Path.SPECULATIVE: (UPDATE, 1, NOW),
-    Path.NORMAL: (UPDATE, 1, NOW + HOUR),
+    WritePath.CREATE: (PUT, 0, NOW),
+    WritePath.SPECULATIVE: (UPDATE, 1, NOW),
+    WritePath.NORMAL: (UPDATE, 1, NOW + HOUR),
 }
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.value)
 @pytest.mark.parametrize(("fault", "transient", "unknown", "consumed"), FAULTS.values(), ids=FAULTS)
 async def test_a_write_that_fails_is_an_error_and_is_never_sent_twice(
-    scene: Scene, path: Path, fault: Fault, transient: bool, unknown: int, consumed: int
+    scene: Scene, path: WritePath, fault: Fault, transient: bool, unknown: int, consumed: int
 ) -> None:
     """No decision, no retry of an ADD; what may have happened is counted, and the next take is."""
     operation, before, now_ms = PATHS[path]
@@ -117,7 +118,7 @@ async def test_an_error_500_for_a_write_that_happened_leaves_it_consumed(scene: 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.value)
 async def test_a_conflict_on_an_item_is_neither_a_denial_nor_an_error(
-    scene: Scene, path: Path
+    scene: Scene, path: WritePath
 ) -> None:
     """It is tried again until it passes, and taken once."""
     operation, before, now_ms = PATHS[path]
@@ -136,7 +137,7 @@ async def test_conflicts_without_end_are_an_error_and_no_denial(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store gives up after so many, and nothing is taken."""
-    monkeypatch.setattr("penstock.store.dynamodb.lanes.ATTEMPTS", 3)
+    monkeypatch.setattr("penstock.store.dynamodb.buckets.queues.ATTEMPTS", 3)
     bob = take(scene.key("bob"))
     await scene.store.take([bob], NOW)
     scene.fail(UPDATE, CONFLICT, CONFLICT, CONFLICT)
@@ -296,7 +297,7 @@ async def test_a_refund_on_an_item_that_is_gone_creates_nothing(scene: Scene) ->
     await scene.store.take([take(key, 3)], NOW)
     await scene.delete("bob")
     assert await fits(scene.store, take(key, 2, mode=Mode.REFUND)) == [True]
-    assert scene.store.metrics.store_writes.of(Path.ADJUST.value, "lost").value == 1
+    assert scene.store.metrics.store_writes.of(WritePath.ADJUST.value, "lost").value == 1
     assert await scene.other.read(key) is None
 
 
@@ -326,8 +327,8 @@ async def test_keys_that_a_read_left_out_are_read_again(scene: Scene) -> None:
     bob, eve, nobody = (scene.key(entity) for entity in ("bob", "eve", "nobody"))
     await scene.other.take([take(bob, 1), take(eve, 2)], NOW)
     table = scene.connected.location.table
-    engine = Engine(PartialReads(scene.connected.direct), table, scene.clock, PATIENT_S)
-    images = await engine.read([bob, nobody, eve])
+    sender = BucketSender(access_to(table, PartialReads(scene.connected.direct), scene.clock))
+    images = await sender.read([bob, nobody, eve])
     assert {key: image and image.item.buckets[0].consumed for key, image in images.items()} == {
         bob: 1 * MILLI,
         eve: 2 * MILLI,

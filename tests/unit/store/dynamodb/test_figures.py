@@ -13,10 +13,10 @@ import pytest_asyncio
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.slices import run_at_once
-from penstock.store.dynamodb.groups import FRESH_MS
-from penstock.store.dynamodb.hints import KEPT
-from penstock.store.dynamodb.keys import primary_key
-from penstock.store.dynamodb.location import Cascade
+from penstock.store.dynamodb.aws.location import Cascade
+from penstock.store.dynamodb.buckets.hints import KEPT
+from penstock.store.dynamodb.buckets.knowledge import FRESH_MS
+from penstock.store.dynamodb.items.keys import primary_key
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Key
-from penstock.store.dynamodb.images import Image, attribute, parse_image, write_record
-from penstock.store.dynamodb.keys import (
+from penstock.store.dynamodb.buckets.terms import make_terms
+from penstock.store.dynamodb.items.images import Image, attribute, parse_image, write_record
+from penstock.store.dynamodb.items.keys import (
     MAX_BYTES,
     bucket_of,
     bucket_sort,
@@ -15,7 +16,6 @@ from penstock.store.dynamodb.keys import (
     primary_key,
     resource_partition,
 )
-from penstock.store.dynamodb.policy import make_policy
 
 NOW = 1_794_792_817_591
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -129,8 +129,8 @@ def test_a_policy_tells_how_long_things_may_last(
     some: tuple[Limit, ...], tolerance_ms: int, expires_after_ms: int | None
 ) -> None:
     """A hundredth of the shortest fill unsettled; kept for twice the longest, for debts."""
-    policy = make_policy(some)
-    assert (policy.tolerance_ms, policy.expires_after_ms) == (tolerance_ms, expires_after_ms)
+    terms = make_terms(some)
+    assert (terms.tolerance_ms, terms.expires_after_ms) == (tolerance_ms, expires_after_ms)
 
 
 def test_any_difference_is_another_policy() -> None:
@@ -144,11 +144,11 @@ def test_any_difference_is_another_policy() -> None:
         (a, b._replace(period_ms=1)),
         (a, b._replace(capacity=1)),
     ]
-    prints = [make_policy(some).fingerprint for some in [(a, b), *others]]
-    prints.append(make_policy((a, b), None, True).fingerprint)
+    prints = [make_terms(some).fingerprint for some in [(a, b), *others]]
+    prints.append(make_terms((a, b), None, True).fingerprint)
     assert len(set(prints)) == len(prints)
-    assert make_policy((b, a)).fingerprint == make_policy((a, b)).fingerprint
-    assert make_policy((a, b), Key("p", "r")).fingerprint == make_policy((a, b)).fingerprint
+    assert make_terms((b, a)).fingerprint == make_terms((a, b)).fingerprint
+    assert make_terms((a, b), Key("p", "r")).fingerprint == make_terms((a, b)).fingerprint
 
 
 def test_an_item_is_expired_from_the_second_of_its_ttl() -> None:

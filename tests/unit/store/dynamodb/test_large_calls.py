@@ -13,9 +13,9 @@ from penstock.core.take import Key, Mode, Take
 from penstock.errors import InvalidRequestError
 from penstock.service.answer import OnUnavailable, Options
 from penstock.service.limiter import Limiter
-from penstock.store.dynamodb.calls import WRITES_AT_A_TIME
-from penstock.store.dynamodb.groups import MAX_ITEMS
-from penstock.store.dynamodb.location import Cascade
+from penstock.store.dynamodb.aws.location import Cascade
+from penstock.store.dynamodb.buckets.concurrency import WRITES_AT_A_TIME
+from penstock.store.dynamodb.buckets.decider import MAX_ITEMS
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.open import open_store
 
@@ -166,8 +166,8 @@ async def test_calls_that_find_no_connection_are_not_asked(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are no unknown outcomes, and the circuit stays closed for those who come later."""
-    monkeypatch.setattr("penstock.store.dynamodb.connection.CONNECTIONS", 1)
-    monkeypatch.setattr("penstock.store.dynamodb.connection.FREE_WITHIN_S", 0.01)
+    monkeypatch.setattr("penstock.store.dynamodb.aws.connection.CONNECTIONS", 1)
+    monkeypatch.setattr("penstock.store.dynamodb.aws.connection.FREE_WITHIN_S", 0.01)
     store, hold = store_on(scene, "transaction"), Hold(asyncio.Event(), operation=PUT)
     scene.proxy.faults.append(hold)
     first = asyncio.create_task(fits(store, take(scene.key("bob"))))

@@ -11,7 +11,7 @@ from penstock.core.entities import SYSTEM, Entity, StoredLimits
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Mode, Take
 from penstock.errors import StoreError
-from penstock.store.dynamodb.circuit import FIRST_PAUSE_S, OPENS_AFTER
+from penstock.store.dynamodb.aws.circuit import FIRST_PAUSE_S, OPENS_AFTER
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.policy_port import Change
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item, credit, settle
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draft, Draw, Key, Mode, Take
-from penstock.store.dynamodb.engine import Landed
-from penstock.store.dynamodb.groups import Group, Hint, Read, Step
-from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import make_policy
-from penstock.store.dynamodb.rounds import Ask
+from penstock.store.dynamodb.buckets.asks import Ask
+from penstock.store.dynamodb.buckets.decider import Decider, Read, Step
+from penstock.store.dynamodb.buckets.hints import Hint
+from penstock.store.dynamodb.buckets.sender import Landed
+from penstock.store.dynamodb.buckets.terms import make_terms
+from penstock.store.dynamodb.items.images import Image
 
 from tests.unit.store.dynamodb.model import Table
 
@@ -87,7 +88,7 @@ class Process:
         self._run = run
         self._hints: dict[Key, Hint] = {}
         self._old: list[dict[Key, Hint]] = []
-        self._group: Group | None = None
+        self._decider: Decider | None = None
         self._step: Step | None = None
         self._asks: list[Ask] = []
         self._ahead_ms = 0
@@ -95,7 +96,7 @@ class Process:
 
     @property
     def is_busy(self) -> bool:
-        return self._group is not None
+        return self._decider is not None
 
     def begin(self) -> None:
         random = self._run.random
@@ -103,38 +104,38 @@ class Process:
         self._ahead_ms = random.choice([0, random.randint(0, self._run.ahead_ms)])
         hints = random.choice([self._hints, self._hints, self._hints, random.choice(self._old), {}])
         self._asks = [self._run.ask() for _ in range(random.choice([1, 1, 1, 3]))]
-        self._group = Group(self._asks, hints)
-        self._plan(self._group)
+        self._decider = Decider(self._asks, hints)
+        self._plan(self._decider)
 
     def arrive(self) -> None:
         """Let what was planned some time ago happen now."""
-        group, step, run = self._group, self._step, self._run
-        assert group is not None
+        decider, step, run = self._decider, self._step, self._run
+        assert decider is not None
         if isinstance(step, Read):
-            group.saw({key: run.table.images.get(key) for key in step.keys})
+            decider.saw(step, {key: run.table.images.get(key) for key in step.keys})
         elif step is not None:
-            sent, images = list(group.sent), dict(run.table.images)
+            sent, images = list(step.asks), dict(run.table.images)
             outcome = run.table.write(step.writes)
             if isinstance(outcome, Landed):
                 lost = run.loses_answers and run.random.random() < 0.05
                 for ask in sent:
                     run.note(ask, certain=not lost)
                 if lost:
-                    self._group, self._hints = None, {}
+                    self._decider, self._hints = None, {}
                     return
-                group.landed(step.writes, outcome.image)
+                decider.landed(step, outcome.image)
                 assert all(ask.verdict is not None and ask.verdict.admitted for ask in sent)
                 if run.charges:
                     check_verdicts(run, sent, images, self.sent_ms)
             else:
-                group.lost(outcome.images)
-        self._plan(group)
+                decider.lost(step, outcome.images)
+        self._plan(decider)
 
-    def _plan(self, group: Group) -> None:
+    def _plan(self, decider: Decider) -> None:
         self.sent_ms = self._run.now_ms
-        self._step = group.next(self._run.now_ms + self._ahead_ms)
+        self._step = decider.next(self._run.now_ms + self._ahead_ms)
         if self._step is None:
-            self._hints, self._group = group.hints, None
+            self._hints, self._decider = decider.hints, None
             verdicts = [ask.verdict for ask in self._asks]
             self._run.denied += sum(verdict is None or not verdict.admitted for verdict in verdicts)
 
@@ -162,7 +163,7 @@ def simulate(
 
 def tolerance(run: Run, limit: Limit) -> int:
     """What may go unsettled: the credit over T, and over the time a write is under way."""
-    unsettled_ms = make_policy(run.limits).tolerance_ms + 2 * FLIGHT_MS
+    unsettled_ms = make_terms(run.limits).tolerance_ms + 2 * FLIGHT_MS
     return credit(limit, START, START + unsettled_ms) + 1
 
 
@@ -274,7 +275,7 @@ def check_verdicts(
 
     Credit that is younger than T may count or not: a write that only consumes does not settle.
     """
-    tolerance_ms = make_policy(run.limits).tolerance_ms
+    tolerance_ms = make_terms(run.limits).tolerance_ms
     items = {key: image.live(sent_ms) for key, image in images.items()}
     for ask in sent:
         assert ask.verdict is not None

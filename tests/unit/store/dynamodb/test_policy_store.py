@@ -12,13 +12,13 @@ from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.errors import PolicyError, StoreError
-from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.keys import MAX_BYTES
-from penstock.store.dynamodb.policy_store import ERASED_AT_ONCE, DynamoPolicy
+from penstock.store.dynamodb.items.keys import MAX_BYTES
+from penstock.store.dynamodb.policy.store import ERASED_AT_ONCE, DynamoPolicy
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.policy_port import Change, PolicyStore
 
 from tests.support.aws_proxy import Answer, Cancel, Cut, Fault, Hold, Lose, Refuse
+from tests.support.tables import access_to
 from tests.unit.store.dynamodb.scenes import (
     FORBIDDEN,
     NOW,
@@ -245,7 +245,7 @@ async def test_a_conflict_is_tried_again_and_refuses_nothing(scene: Scene) -> No
     assert scene.proxy.calls[TRANSACT] == 4
     scene.fail(TRANSACT, *[CONFLICTS] * 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.store.dynamodb.policy_store.ATTEMPTS", 3)
+        patch.setattr("penstock.store.dynamodb.policy.store.ATTEMPTS", 3)
         with pytest.raises(StoreError, match="try again") as caught:
             await policy.write_limits(Scope(bob), ONE, ANN)
     assert caught.value.transient
@@ -272,10 +272,10 @@ async def test_keys_that_a_lookup_left_out_are_read_again(
     for scope in scopes:
         await scene.other.policy.write_limits(scope, ONE, ANN)
     client, table = PartialReads(scene.connected.direct), scene.connected.location.table
-    policy = DynamoPolicy(Engine(client, table, scene.clock, 60), forget)
+    policy = DynamoPolicy(access_to(table, client, scene.clock), forget)
     with pytest.raises(StoreError, match="unprocessed"):
         await policy.lookup(bob, scene.resource)
-    monkeypatch.setattr("penstock.store.dynamodb.engine.TRIES", 5)
+    monkeypatch.setattr("penstock.store.dynamodb.items.access.TRIES", 5)
     assert (await policy.lookup(bob, scene.resource)).limits.keys() == scopes
 
 
@@ -382,7 +382,7 @@ async def test_an_entity_goes_with_all_its_buckets_and_limits(scene: Scene) -> N
     await asyncio.gather(*[scene.other.policy.write_limits(scope, ONE, ANN) for scope in scopes])
     client, table = PartialWrites(scene.connected.direct), scene.connected.location.table
     forgotten: list[Key] = []
-    policy = DynamoPolicy(Engine(client, table, scene.clock, 60), forgotten.extend)
+    policy = DynamoPolicy(access_to(table, client, scene.clock), forgotten.extend)
     assert await policy.delete_entity(bob, ANN)
     assert await items_of(scene, f"ENTITY#{bob}") == {}
     assert client.sizes == [25, 1, 25, 1, 11, 1]
@@ -394,11 +394,11 @@ async def test_what_a_sweep_left_unprocessed_for_long_is_an_error(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The caller is told that buckets are left."""
-    monkeypatch.setattr("penstock.store.dynamodb.policy_lists.SWEEP_TRIES", 1)
+    monkeypatch.setattr("penstock.store.dynamodb.policy.listings.SWEEP_TRIES", 1)
     bob = f"{scene.resource}-bob"
     await create(scene.other.policy, bob)
     for n in range(2):
         await scene.other.take([take(Key(bob, f"r{n}"))], NOW)
     client, table = PartialWrites(scene.connected.direct), scene.connected.location.table
     with pytest.raises(StoreError, match="unprocessed"):
-        await DynamoPolicy(Engine(client, table, scene.clock, 60), forget).delete_entity(bob, ANN)
+        await DynamoPolicy(access_to(table, client, scene.clock), forget).delete_entity(bob, ANN)

@@ -6,8 +6,8 @@ import pytest
 from penstock.core.bucket import Bucket
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Drawn, Key, Take
-from penstock.store.dynamodb.keys import primary_key
-from penstock.store.dynamodb.writes import Path
+from penstock.store.dynamodb.buckets.writes import WritePath
+from penstock.store.dynamodb.items.keys import primary_key
 
 from tests.unit.store.dynamodb.scenes import DAY, NOW, SECOND, Scene
 
@@ -58,7 +58,7 @@ async def test_servers_that_differ_do_not_take_turns(scene: Scene) -> None:
         await scene.other.take([take(key, NEW, Limit.per(50, DAY, name="rpm"))], NOW)
         await scene.store.take([take(key, OLD, HUNDRED)], NOW)
     settled = [
-        store.metrics.store_writes.of(Path.NORMAL.value, "landed").value
+        store.metrics.store_writes.of(WritePath.NORMAL.value, "landed").value
         for store in (scene.store, scene.other)
     ]
     assert settled == [0, 1]

@@ -5,7 +5,7 @@ import time
 from email.utils import formatdate
 
 import pytest
-from penstock.store.dynamodb.skew import WARN_EVERY_S, WARN_S, ClockSkew, skew_s
+from penstock.store.dynamodb.aws.skew import WARN_EVERY_S, WARN_S, ClockSkew, skew_s
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.telemetry.instruments import Value
 
@@ -50,7 +50,7 @@ class Watched:
 
 def test_a_clock_that_is_wrong_is_told_of_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     """With what to do; and once more when it is right again."""
-    caplog.set_level(logging.INFO, "penstock.store.dynamodb.skew")
+    caplog.set_level(logging.INFO, "penstock.store.dynamodb.aws.skew")
     clock = Watched()
     for now_s in (START, START + 1, START + WARN_EVERY_S - 1):
         clock.answer(60, now_s)

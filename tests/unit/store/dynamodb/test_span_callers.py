@@ -94,7 +94,7 @@ async def test_a_charge_whose_caller_is_gone_is_in_its_trace(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Throttled at first, it lands long after the request has ended. Attempts count up."""
-    monkeypatch.setattr("penstock.store.dynamodb.lanes.LANDS_WITHIN_S", 0.02)
+    monkeypatch.setattr("penstock.store.dynamodb.buckets.queues.LANDS_WITHIN_S", 0.02)
     await stage.known()
     stage.scene.fail(UPDATE, THROTTLED, THROTTLED)
     call = stage.begin(1, stage.take(mode=Mode.CHARGE))

@@ -7,7 +7,7 @@ import pytest_asyncio
 from penstock.core.limits import Limit
 from penstock.core.take import Mode, Take
 from penstock.errors import StoreError
-from penstock.store.dynamodb.writes import Path
+from penstock.store.dynamodb.buckets.writes import WritePath
 
 from tests.support.aws_proxy import Lose
 from tests.support.tracing import caller, trace_id, traced
@@ -85,36 +85,39 @@ async def reset(stage: Stage) -> None:
 
 Scenario = Callable[[Stage], Awaitable[None]]
 
-PATHS: Mapping[Path, tuple[Scenario, Sequence[str]]] = {
+PATHS: Mapping[WritePath, tuple[Scenario, Sequence[str]]] = {
     # a path: what takes it, and all that is written and read for that, in order
-    Path.SPECULATIVE: (speculative, ["write speculative"]),
-    Path.CREATE: (create, ["write speculative", "write create"]),
-    Path.NORMAL: (normal, ["write normal"]),
-    Path.RETRY: (retry, ["write speculative", "write create", "write retry"]),
-    Path.ADJUST: (adjust, ["write adjust"]),
-    Path.CASCADE: (cascade, ["write cascade"]),
-    Path.COMPENSATE: (compensate, ["write speculative", "write speculative", "write compensate"]),
-    Path.RESET: (reset, ["read", "write reset"]),
+    WritePath.SPECULATIVE: (speculative, ["write speculative"]),
+    WritePath.CREATE: (create, ["write speculative", "write create"]),
+    WritePath.NORMAL: (normal, ["write normal"]),
+    WritePath.RETRY: (retry, ["write speculative", "write create", "write retry"]),
+    WritePath.ADJUST: (adjust, ["write adjust"]),
+    WritePath.CASCADE: (cascade, ["write cascade"]),
+    WritePath.COMPENSATE: (
+        compensate,
+        ["write speculative", "write speculative", "write compensate"],
+    ),
+    WritePath.RESET: (reset, ["read", "write reset"]),
 }
 
 
 async def test_there_is_a_scenario_for_each_path() -> None:
     """A new one needs a span, too."""
-    assert set(PATHS) == set(Path)
+    assert set(PATHS) == set(WritePath)
 
 
-@pytest.mark.parametrize("path", Path, ids=lambda path: path.value)
-async def test_each_path_has_a_span_below_its_request(stage: Stage, path: Path) -> None:
+@pytest.mark.parametrize("path", WritePath, ids=lambda path: path.value)
+async def test_each_path_has_a_span_below_its_request(stage: Stage, path: WritePath) -> None:
     """Which tells of the item and its limits, how it went, and what it cost."""
     scenario, names = PATHS[path]
     await scenario(stage)
     assert sorted(stage.names()) == sorted(names)
     (span,) = stage.tracing.named(f"write {path.value}")[-1:]
-    if path is not Path.SPECULATIVE:
+    if path is not WritePath.SPECULATIVE:
         assert stage.names()[-1] == span.name
     assert (span.trace_id, span.parent_id) == stage.served(1)
     assert (span.kind, span.links, span.error) == ("internal", (), None)
-    items = 2 if path is Path.CASCADE else 1
+    items = 2 if path is WritePath.CASCADE else 1
     assert span.attributes["penstock.consumed_capacity"] >= items
     shared = {
         "db.system.name": "aws.dynamodb",
@@ -124,10 +127,10 @@ async def test_each_path_has_a_span_below_its_request(stage: Stage, path: Path) 
         "penstock.items": items,
         "penstock.outcome": "landed",
         "penstock.callers": 1,
-        "penstock.attempt": 3 if path is Path.RETRY else 2 if path is Path.CREATE else 1,
+        "penstock.attempt": 3 if path is WritePath.RETRY else 2 if path is WritePath.CREATE else 1,
     }
     assert span.attributes.items() >= shared.items()
-    if path is Path.CASCADE:
+    if path is WritePath.CASCADE:
         assert span.attributes["penstock.entities"] == ["bob", "team"]
 
 

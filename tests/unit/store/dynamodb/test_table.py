@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 from penstock.errors import ConfigError, StoreError
-from penstock.store.dynamodb.errors import DynamoError, Fault
-from penstock.store.dynamodb.location import CALL_S, Location
+from penstock.store.dynamodb.aws.errors import DynamoError, Fault
+from penstock.store.dynamodb.aws.location import CALL_S, Location
 from penstock.store.dynamodb.table.admin import FAILURES, TIMEOUT_S, TableAdmin, check_table
 from penstock.store.dynamodb.table.report import find_fault, report_table
 from penstock.store.dynamodb.table.schema import INDEXES

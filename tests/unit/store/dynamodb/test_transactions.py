@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Mode
-from penstock.store.dynamodb.engine import TRIES
-from penstock.store.dynamodb.writes import Path
+from penstock.store.dynamodb.aws.retry import TRIES
+from penstock.store.dynamodb.buckets.writes import WritePath
 
 from tests.support.aws_proxy import Answer, Cancel, Cut, Fault, Lose, Refuse
 from tests.unit.store.dynamodb.scenes import (
@@ -106,7 +106,7 @@ async def test_one_stale_level_of_two_is_no_denial(scene: Scene) -> None:
     assert await fits(scene.store, *cascade) == [True, True]
     assert await fits(scene.other, *elsewhere, now_ms=NOW + SECOND) == [True, True]
     assert await fits(scene.store, *cascade, now_ms=NOW + 2 * SECOND) == [True, True]
-    assert scene.store.metrics.store_writes.of(Path.CASCADE.value, "lost").value == 1
+    assert scene.store.metrics.store_writes.of(WritePath.CASCADE.value, "lost").value == 1
     assert await scene.on_record("user", "project", "else") == [2, 3, 1]
 
 
@@ -123,7 +123,7 @@ async def test_an_unknown_transaction_stays_unknown(
     scene: Scene, mode: Mode, then: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is said when it is sent again: it may have happened, so nothing is made anew."""
-    monkeypatch.setattr("penstock.store.dynamodb.lanes.LANDS_WITHIN_S", 0.02)
+    monkeypatch.setattr("penstock.store.dynamodb.buckets.queues.LANDS_WITHIN_S", 0.02)
     await scene.store.take(scene.chain("user", "project"), NOW)
     scene.fail(TRANSACT, Lose(), *[then] * (TRIES - 1))
     assert await is_transient(scene.store, *scene.chain("user", "project", mode=mode))

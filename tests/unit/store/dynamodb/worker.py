@@ -14,7 +14,7 @@ from typing import Any
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import StoreError
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.store import DynamoStore
 
 TOP = Key("project", "gpt-4")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import ConfigError, StoreError
-from penstock.store.dynamodb.images import EXPIRES
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
+from penstock.store.dynamodb.items.images import EXPIRES
 from penstock.store.dynamodb.table.calls import CallError, name_place, read_table, read_ttl
 from penstock.store.dynamodb.table.jobs import Creation, Deletion, Job, Search
 from penstock.store.dynamodb.table.report import (

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.errors import ConfigError
-from penstock.store.dynamodb.errors import DynamoError, Failure, explain
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.errors import DynamoError, Failure
+from penstock.store.dynamodb.aws.location import Location
+from penstock.store.dynamodb.aws.sdk import explain
 from penstock.store.dynamodb.table.schema import version_key
 from penstock.store.dynamodb.table.state import TableState, parse_table
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.errors import ConfigError
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.table.calls import call, name_place, read_table, read_ttl
 from penstock.store.dynamodb.table.report import find_mend
 from penstock.store.dynamodb.table.schema import (

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.store.dynamodb.location import Location
+from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.table.schema import INDEXES, Capacity, Extra, Index
 from penstock.store.dynamodb.table.state import (
     COMING,

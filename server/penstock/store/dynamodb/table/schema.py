@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
 
-from penstock.store.dynamodb.images import EXPIRES, number
-from penstock.store.dynamodb.keys import PK, SK, VERSION_KEY
+from penstock.store.dynamodb.items.images import EXPIRES, number
+from penstock.store.dynamodb.items.keys import PK, SK, VERSION_KEY
 
 SCHEMA: Final = 1
 """Goes up with a change that makes the table unusable for older versions of Penstock."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.store.dynamodb.images import EXPIRES
+from penstock.store.dynamodb.items.images import EXPIRES
 from penstock.store.dynamodb.table.schema import (
     INDEXES,
     KEY,

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from penstock.core.bucket import Bucket, Item, is_renamed, settled_ms
 from penstock.core.limits import Limit
 from penstock.core.take import Key
-from penstock.store.dynamodb.images import Image
-from penstock.store.dynamodb.policy import Policy
+from penstock.store.dynamodb.buckets.terms import Terms
+from penstock.store.dynamodb.items.images import Image
 
 
-class Path(Enum):
+class WritePath(Enum):
     """Why a write is made. Metrics count the writes of each path."""
 
     SPECULATIVE = "speculative"
@@ -46,13 +46,13 @@ class Move(NamedTuple):
 class Consume(NamedTuple):
     """Changes balances and leaves `rf` as it is. Any number of writers can do this at a time.
 
-    Condition: the item was settled under the same policy, not before `since_ms`, and has not
+    Condition: the item was settled under the same terms, not before `since_ms`, and has not
     expired.
     """
 
-    path: Path
+    path: WritePath
     key: Key
-    policy: Policy
+    terms: Terms
     moves: tuple[Move, ...]
     since_ms: int | None
     now_ms: int
@@ -65,14 +65,14 @@ class Consume(NamedTuple):
 
     @property
     def expires_s(self) -> int | None:
-        return self.policy.expires_s(self.now_ms)
+        return self.terms.expires_s(self.now_ms)
 
     def applied(self, image: Image) -> Image:
         """The item afterwards."""
         return Image(
             image.item._replace(buckets=tuple(_moved(image.item, self.moves))),
             self.expires_s,
-            image.policy,
+            image.fingerprint,
             image.parent,
         )
 
@@ -82,14 +82,14 @@ class Consume(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Credits every bucket up to now, applies the policy, and changes balances.
+    """Credits every bucket up to now, applies the terms, and changes balances.
 
-    Condition: `rf` and the policy are as seen. So only one writer credits a given stretch of time.
+    Condition: `rf` and the terms are as seen. So only one writer credits a given stretch of time.
     """
 
-    path: Path
+    path: WritePath
     key: Key
-    policy: Policy
+    terms: Terms
     seen: Image
     moves: tuple[Move, ...]
     added: tuple[Bucket, ...]
@@ -116,40 +116,40 @@ class Settle(NamedTuple):
         are safe beside other writers, because every write that credits time has the condition that
         `rf` is as its writer has seen it.
         """
-        if self.path is Path.RESET:
+        if self.path is WritePath.RESET:
             return self.now_ms
         return settled_ms(self.seen.item.refilled_ms, self.now_ms)
 
     @property
     def expires_s(self) -> int | None:
         # If the burst was cut, a debt may be deeper than the burst is now.
-        return self.policy.expires_s(self.now_ms, self._settled(self.seen.item).full_at_ms())
+        return self.terms.expires_s(self.now_ms, self._settled(self.seen.item).full_at_ms())
 
     @property
     def changed(self) -> tuple[Limit, ...]:
         """Limits whose parameters differ from those in the item."""
         known = {bucket.limit.name: bucket.limit for bucket in self.seen.item.buckets}
-        return tuple(limit for limit in self.policy.limits if known.get(limit.name, limit) != limit)
+        return tuple(limit for limit in self.terms.limits if known.get(limit.name, limit) != limit)
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Limits that are in the item, but not in the policy."""
-        wanted = {limit.name for limit in self.policy.limits}
+        """Limits that are in the item, but not in the terms."""
+        wanted = {limit.name for limit in self.terms.limits}
         names = [bucket.limit.name for bucket in self.seen.item.buckets]
         return tuple(name for name in names if name not in wanted)
 
     def applied(self, image: Image) -> Image:
-        policy, item = self.policy, self._settled(image.item)
-        if image.policy == policy.fingerprint:
+        terms, item = self.terms, self._settled(image.item)
+        if image.fingerprint == terms.fingerprint:
             return image._replace(item=item, expires_s=self.expires_s)
         item = item._replace(policy_ms=self.policy_ms)
-        return Image(item, self.expires_s, policy.fingerprint, policy.parent)
+        return Image(item, self.expires_s, terms.fingerprint, terms.parent)
 
     def undone(self, after: Image) -> Item:
         refilled_ms, seen, _ = self.seen.item
         limits = tuple(bucket.limit for bucket in seen)
         buckets = _under(limits, _moved(after.item, self.moves, back=True))
-        if is_renamed(self.seen.item, self.policy.limits):
+        if is_renamed(self.seen.item, self.terms.limits):
             buckets = list(seen)  # the condition requires the bucket as seen
         forgiven = {bucket.limit.name: bucket.forgiven for bucket in seen}
         # The old balance of a bucket that was set to full is not known. The seen balance will do:
@@ -172,7 +172,7 @@ class Settle(NamedTuple):
         forgiven = dict(self.forgiven)
         kept = [
             bucket._replace(forgiven=forgiven.get(bucket.limit.name, bucket.forgiven))
-            for bucket in _under(self.policy.limits, _moved(item, self.moves))
+            for bucket in _under(self.terms.limits, _moved(item, self.moves))
         ]
         buckets = sorted([*kept, *self.added], key=lambda bucket: bucket.limit.name)
         return item._replace(refilled_ms=self.refilled_ms, buckets=tuple(buckets))
@@ -181,9 +181,9 @@ class Settle(NamedTuple):
 class Create(NamedTuple):
     """Puts a new item. Condition: there is no item, or the item has expired."""
 
-    path: Path
+    path: WritePath
     key: Key
-    policy: Policy
+    terms: Terms
     item: Item
     now_ms: int
 
@@ -198,9 +198,9 @@ class Create(NamedTuple):
         return Image(
             self.item._replace(buckets=tuple(buckets)),
             # The first charge may be deeper than a burst.
-            self.policy.expires_s(self.now_ms, self.item.full_at_ms()),
-            self.policy.fingerprint,
-            self.policy.parent,
+            self.terms.expires_s(self.now_ms, self.item.full_at_ms()),
+            self.terms.fingerprint,
+            self.terms.parent,
         )
 
     def undone(self, _after: Image) -> None:

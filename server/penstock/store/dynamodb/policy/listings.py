@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.store.dynamodb.engine import Engine, pauses
-from penstock.store.dynamodb.errors import DynamoError, Failure, Fault
-from penstock.store.dynamodb.images import Attributes
-from penstock.store.dynamodb.keys import PK, SK, Primary, primary_of
+from penstock.store.dynamodb.aws.errors import DynamoError, Failure, Fault
+from penstock.store.dynamodb.aws.retry import pauses
+from penstock.store.dynamodb.items.access import TableAccess
+from penstock.store.dynamodb.items.images import Attributes
+from penstock.store.dynamodb.items.keys import PK, SK, Primary, primary_of
 from penstock.store.policy_laws import bad_token
 from penstock.store.policy_port import Page
 
@@ -70,14 +71,14 @@ class Listing:
 
 
 async def read_page(
-    engine: Engine, listing: Listing, after: str | None, count: int
+    access: TableAccess, listing: Listing, after: str | None, count: int
 ) -> Page[Attributes]:
-    parameters = {"TableName": engine.table, **listing.parameters()}
+    parameters = {"TableName": access.table, **listing.parameters()}
     if after is not None:
         parameters["ExclusiveStartKey"] = listing.start(after)
     found: list[Attributes] = []
     while len(found) <= count:  # one more, to know whether there is a next page
-        answer = await engine.call("query", Limit=count + 1 - len(found), **parameters)
+        answer = await access.call("query", Limit=count + 1 - len(found), **parameters)
         found += answer["Items"]
         if "LastEvaluatedKey" not in answer:
             break
@@ -87,40 +88,40 @@ async def read_page(
 
 
 async def read_listed(
-    engine: Engine, listing: Listing, after: str | None, count: int
+    access: TableAccess, listing: Listing, after: str | None, count: int
 ) -> Page[Attributes]:
     """Read a page of an index that has only keys, and then the items themselves.
 
     Items that were deleted since are left out.
     """
-    page = await read_page(engine, listing, after, count)
+    page = await read_page(access, listing, after, count)
     keys = [primary_of(item) for item in page.items]
-    found = await engine.read_items(keys)
+    found = await access.read_items(keys)
     return Page(tuple(found[key] for key in keys if key in found), page.next)
 
 
-async def read_all(engine: Engine, listing: Listing) -> list[Attributes]:
+async def read_all(access: TableAccess, listing: Listing) -> list[Attributes]:
     found: list[Attributes] = []
     after = None
     while True:
-        page = await read_page(engine, listing, after, READ_AT_ONCE)
+        page = await read_page(access, listing, after, READ_AT_ONCE)
         found += page.items
         after = page.next
         if after is None:
             return found
 
 
-async def sweep(engine: Engine, keys: Sequence[Primary]) -> None:
+async def sweep(access: TableAccess, keys: Sequence[Primary]) -> None:
     """Delete items of any kind, in any order."""
     for first in range(0, len(keys), DELETED_AT_ONCE):
-        await _delete(engine, keys[first : first + DELETED_AT_ONCE])
+        await _delete(access, keys[first : first + DELETED_AT_ONCE])
 
 
-async def _delete(engine: Engine, keys: Sequence[Primary]) -> None:
+async def _delete(access: TableAccess, keys: Sequence[Primary]) -> None:
     left: Any = [{"DeleteRequest": {"Key": key.attributes}} for key in keys]
     for pause_s, _ in zip(pauses(most_s=1.0), range(SWEEP_TRIES), strict=False):
-        answer = await engine.call("batch_write_item", RequestItems={engine.table: left})
-        left = answer.get("UnprocessedItems", {}).get(engine.table)
+        answer = await access.call("batch_write_item", RequestItems={access.table: left})
+        left = answer.get("UnprocessedItems", {}).get(access.table)
         if not left:
             return
         await asyncio.sleep(pause_s)

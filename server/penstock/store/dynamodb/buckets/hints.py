@@ -2,17 +2,33 @@
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.core.take import Key
-from penstock.store.dynamodb.groups import DENIAL_REMEMBERED_MS, Hint
+from penstock.store.dynamodb.items.images import Image
 
 KEPT: Final = 65_536
 """How many hints are kept: some 60 MB. An item without a hint costs a second write."""
 
+DENIAL_REMEMBERED_MS: Final = 1_000
+"""How long an image may deny callers without a call. A refused write costs as much as any other."""
+
+
+class Hint(NamedTuple):
+    """What this process last saw of an item, and what this process wrote to the item since."""
+
+    image: Image | None
+    """None: there was no item."""
+    seen_ms: int
+    """When DynamoDB showed the item. A later write of this process does not change this time."""
+
+    def is_recent(self, now_ms: int, within_ms: int = DENIAL_REMEMBERED_MS) -> bool:
+        return 0 <= now_ms - self.seen_ms <= within_ms
+
 
 class Hints:
     def __init__(self, kept: int = KEPT, *, remembers_denials: bool = True) -> None:
+        """`remembers_denials`: a recent hint may deny a caller without a call to DynamoDB."""
         self._kept = kept
         self.remembers_denials = remembers_denials
         self._hints: dict[Key, Hint] = {}
@@ -30,7 +46,7 @@ class Hints:
 
     def is_recent(self, hint: Hint, now_ms: int) -> bool:
         """Whether a hint is recent enough to deny a caller without a call."""
-        return self.remembers_denials and hint.is_recent(now_ms, DENIAL_REMEMBERED_MS)
+        return self.remembers_denials and hint.is_recent(now_ms)
 
     def forget(self, keys: Iterable[Key]) -> None:
         for key in keys:

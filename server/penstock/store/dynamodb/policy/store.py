@@ -15,11 +15,11 @@ from uuid import uuid4
 
 from penstock.core.entities import Entity, Lookup, Scope, StoredLimits, scopes_of
 from penstock.core.take import Key
-from penstock.store.dynamodb import policy_family as family
-from penstock.store.dynamodb.engine import Engine, pauses
-from penstock.store.dynamodb.errors import DynamoError, Failure, Fault
-from penstock.store.dynamodb.images import RESOURCE, Attributes
-from penstock.store.dynamodb.keys import (
+from penstock.store.dynamodb.aws.errors import DynamoError, Failure, Fault
+from penstock.store.dynamodb.aws.retry import pauses
+from penstock.store.dynamodb.items.access import Action, TableAccess
+from penstock.store.dynamodb.items.images import RESOURCE, Attributes
+from penstock.store.dynamodb.items.keys import (
     AUDITS,
     BUCKETS,
     CONFIGS,
@@ -34,8 +34,16 @@ from penstock.store.dynamodb.keys import (
     primary_of,
     resource_partition,
 )
-from penstock.store.dynamodb.policy_actions import Action, delete, erase, put
-from penstock.store.dynamodb.policy_items import (
+from penstock.store.dynamodb.policy import parents
+from penstock.store.dynamodb.policy.actions import delete, erase, put
+from penstock.store.dynamodb.policy.listings import (
+    Listing,
+    read_all,
+    read_listed,
+    read_page,
+    sweep,
+)
+from penstock.store.dynamodb.policy.records import (
     CHILD_COUNT,
     CONFIG_VERSION,
     ENTITY,
@@ -48,13 +56,6 @@ from penstock.store.dynamodb.policy_items import (
     parse_entity,
     parse_limits,
     parse_scope,
-)
-from penstock.store.dynamodb.policy_lists import (
-    Listing,
-    read_all,
-    read_listed,
-    read_page,
-    sweep,
 )
 from penstock.store.policy_laws import (
     check_limits,
@@ -73,41 +74,41 @@ ATTEMPTS: Final = 50
 ERASED_AT_ONCE: Final = 90
 """Limits that are deleted in the transaction of their entity. A transaction has up to 100 items."""
 
-Plan = tuple[T, list[Action]]
+Revision = tuple[T, list[Action]]
 """The result of a change, and the actions that write it."""
 
 
 class DynamoPolicy:
-    def __init__(self, engine: Engine, forget: Callable[[Iterable[Key]], None]) -> None:
+    def __init__(self, access: TableAccess, forget: Callable[[Iterable[Key]], None]) -> None:
         """`forget` is called with the keys of deleted buckets."""
-        self._engine = engine
+        self._access = access
         self._forget = forget
         self._event_numbers = count()
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
         meta = meta_key(entity)
         configs = {scope: config_key(scope) for scope in scopes_of(entity, resource)}
-        found = await self._engine.read_items([meta, *configs.values()])
+        found = await self._access.read_items([meta, *configs.values()])
         return Lookup(
             parse_entity(found[meta]) if meta in found else None,
             {scope: parse_limits(found[key]) for scope, key in configs.items() if key in found},
         )
 
     async def read_entity(self, name: str) -> Entity | None:
-        item = await family.read_meta(self._engine, name)
+        item = await parents.read_meta(self._access, name)
         return None if item is None else parse_entity(item)
 
     async def write_entity(self, entity: Entity, change: Change) -> Entity:
         return await self._commit(partial(self._plan_entity, entity, change))
 
-    async def _plan_entity(self, entity: Entity, change: Change) -> Plan[Entity]:
-        item = await family.read_meta(self._engine, entity.name)
+    async def _plan_entity(self, entity: Entity, change: Change) -> Revision[Entity]:
+        item = await parents.read_meta(self._access, entity.name)
         before = None if item is None else parse_entity(item)
         check_version(entity, before)
         parent = None if before is None else before.parent
         moves = []
         if parent != entity.parent:
-            moves = await family.move(self._engine, entity, item, parent)
+            moves = await parents.move(self._access, entity, item, parent)
         after = replace(entity, metadata=dict(entity.metadata), version=entity.version + 1)
         written = put(entity_item(after, count_children(item)), item, VERSION, CHILD_COUNT)
         records = entity_record(before), entity_record(after)
@@ -120,24 +121,24 @@ class DynamoPolicy:
             return False
         # There may be more buckets than a transaction can hold. A server that still has the entity
         # in its cache may create a bucket meanwhile. That bucket stays until it expires.
-        buckets = await read_all(self._engine, Listing(partition(name), prefix=BUCKETS))
-        await sweep(self._engine, [*left, *map(primary_of, buckets)])
+        buckets = await read_all(self._access, Listing(partition(name), prefix=BUCKETS))
+        await sweep(self._access, [*left, *map(primary_of, buckets)])
         self._forget(map(_bucket, buckets))
         return True
 
-    async def _plan_deletion(self, name: str, change: Change) -> Plan[list[Primary] | None]:
+    async def _plan_deletion(self, name: str, change: Change) -> Revision[list[Primary] | None]:
         """The result is the keys of limits that did not fit into the transaction."""
-        item = await family.read_meta(self._engine, name)
+        item = await parents.read_meta(self._access, name)
         if item is None:
             return None, []
-        await family.refuse_parent(self._engine, name, item)
+        await parents.refuse_parent(self._access, name, item)
         before = parse_entity(item)
-        limits = await read_all(self._engine, Listing(partition(name), prefix=CONFIGS))
+        limits = await read_all(self._access, Listing(partition(name), prefix=CONFIGS))
         keys = [primary_of(one) for one in limits]
         return keys[ERASED_AT_ONCE:], [
             delete(item, VERSION, CHILD_COUNT),
             *map(erase, keys[:ERASED_AT_ONCE]),
-            *await family.leave(self._engine, before.parent),
+            *await parents.leave(self._access, before.parent),
             self._event(name, "entity.delete", change, None, entity_record(before), None),
         ]
 
@@ -145,7 +146,7 @@ class DynamoPolicy:
         return await self._list(Listing(ENTITIES, "GSI3"), after, count, parse_entity)
 
     async def list_children(self, parent: str, after: str | None, count: int) -> Page[str]:
-        page = await read_page(self._engine, family.listing_of(parent), after, count)
+        page = await read_page(self._access, parents.listing_of(parent), after, count)
         return Page(tuple(map(_entity, page.items)), page.next)
 
     async def read_limits(self, scope: Scope) -> StoredLimits | None:
@@ -160,7 +161,7 @@ class DynamoPolicy:
 
     async def _plan_limits(
         self, scope: Scope, stored: StoredLimits, change: Change
-    ) -> Plan[StoredLimits]:
+    ) -> Revision[StoredLimits]:
         item = await self._read_config(scope)
         before = None if item is None else parse_limits(item)
         after = stored._replace(version=1 if before is None else before.version + 1)
@@ -173,7 +174,7 @@ class DynamoPolicy:
     async def delete_limits(self, scope: Scope, change: Change) -> bool:
         return await self._commit(partial(self._plan_no_limits, scope, change))
 
-    async def _plan_no_limits(self, scope: Scope, change: Change) -> Plan[bool]:
+    async def _plan_no_limits(self, scope: Scope, change: Change) -> Revision[bool]:
         item = await self._read_config(scope)
         if item is None:
             return False, []
@@ -199,7 +200,7 @@ class DynamoPolicy:
     async def record(self, event: AuditEvent) -> None:
         change = Change(event.by, event.at_ms)
 
-        async def plan() -> Plan[None]:
+        async def plan() -> Revision[None]:
             records = event.before, event.after
             return None, [self._event(event.subject, event.action, change, event.scope, *records)]
 
@@ -207,23 +208,23 @@ class DynamoPolicy:
 
     async def list_audit(self, subject: str, after: str | None, count: int) -> Page[AuditEvent]:
         listing = Listing(audit_partition(subject), prefix=AUDITS, newest_first=True)
-        page = await read_page(self._engine, listing, after, count)
+        page = await read_page(self._access, listing, after, count)
         return Page(tuple(map(parse_audit, page.items)), page.next)
 
     async def _list(
         self, listing: Listing, after: str | None, count: int, parse: Callable[[Attributes], T]
     ) -> Page[T]:
-        page = await read_listed(self._engine, listing, after, count)
+        page = await read_listed(self._access, listing, after, count)
         return Page(tuple(map(parse, page.items)), page.next)
 
     async def _read_config(self, scope: Scope) -> Attributes | None:
         key = config_key(scope)
-        return (await self._engine.read_items([key])).get(key)
+        return (await self._access.read_items([key])).get(key)
 
-    async def _commit(self, make: Callable[[], Awaitable[Plan[T]]]) -> T:
+    async def _commit(self, make: Callable[[], Awaitable[Revision[T]]]) -> T:
         for pause_s, _ in zip(pauses(), range(ATTEMPTS), strict=False):
             result, actions = await make()
-            if not actions or await self._engine.transact(actions):
+            if not actions or await self._access.transact(actions):
                 return result
             await asyncio.sleep(pause_s)
         text = "others keep changing the same entities or limits; try again"

@@ -5,7 +5,8 @@ Attributes are always aliased by position, never by name, because a limit may ha
 
 from typing import Any
 
-from penstock.store.dynamodb.images import (
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write
+from penstock.store.dynamodb.items.images import (
     CASCADE,
     CONSUMED,
     EXPIRES,
@@ -22,14 +23,13 @@ from penstock.store.dynamodb.images import (
     number,
     write_record,
 )
-from penstock.store.dynamodb.keys import PK, primary_key
-from penstock.store.dynamodb.writes import Consume, Create, Move, Settle, Write
+from penstock.store.dynamodb.items.keys import PK, primary_key
 
 Parameters = dict[str, Any]
 
 
-def write_parameters(write: Write, table: str) -> Parameters:
-    """The parameters of PutItem or UpdateItem, alone or in a transaction."""
+def write_parameters(write: Write) -> Parameters:
+    """The parameters of PutItem or UpdateItem, alone or in a transaction, without the table."""
     expression = _Expression()
     if isinstance(write, Create):
         action = {"Item": write_record(write.key, write.image)}
@@ -41,7 +41,6 @@ def write_parameters(write: Write, table: str) -> Parameters:
         else:
             _consume(expression, write)
     return action | {
-        "TableName": table,
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         **expression.parameters(),
     }
@@ -98,7 +97,7 @@ def _require_absence(expression: _Expression, write: Create) -> None:
 
 def _consume(expression: _Expression, write: Consume) -> None:
     # This condition fails, too, if there is no item.
-    expression.require(POLICY, "=", {"S": write.policy.fingerprint})
+    expression.require(POLICY, "=", {"S": write.terms.fingerprint})
     if write.since_ms is not None:
         expression.require(REFILLED, ">=", number(write.since_ms))
     if write.expires_s is not None:
@@ -111,7 +110,7 @@ def _settle(expression: _Expression, write: Settle) -> None:
     expression.require(REFILLED, "=", number(write.seen.item.refilled_ms))
     # The condition on `rf` is not enough: a writer whose clock is behind changes the policy and
     # leaves `rf` as it is.
-    expression.require(POLICY, "=", {"S": write.seen.policy})
+    expression.require(POLICY, "=", {"S": write.seen.fingerprint})
     expression.set(REFILLED, number(write.refilled_ms))
     if write.expires_s is not None:
         expression.set(EXPIRES, number(write.expires_s))
@@ -123,14 +122,14 @@ def _settle(expression: _Expression, write: Settle) -> None:
             expression.set(attribute(name, FORGIVEN), number(forgiven))
         else:
             expression.remove(attribute(name, FORGIVEN))
-    if write.seen.policy != write.policy.fingerprint:
+    if write.seen.fingerprint != write.terms.fingerprint:
         _bring_to_policy(expression, write)
 
 
 def _bring_to_policy(expression: _Expression, write: Settle) -> None:
-    expression.set(POLICY, {"S": write.policy.fingerprint})
+    expression.set(POLICY, {"S": write.terms.fingerprint})
     expression.set(POLICY_READ, number(write.policy_ms))
-    parent = write.policy.parent
+    parent = write.terms.parent
     expression.set(CASCADE, {"BOOL": parent is not None})
     if parent is None:
         expression.remove(PARENT)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.limits import Limit
-from penstock.store.dynamodb.images import (
+from penstock.store.dynamodb.items.images import (
     CASCADE,
     EXPIRES,
     PARAMETERS,
@@ -15,7 +15,7 @@ from penstock.store.dynamodb.images import (
     Attributes,
     number,
 )
-from penstock.store.dynamodb.keys import (
+from penstock.store.dynamodb.items.keys import (
     ENTITIES,
     SCOPES,
     audit_key,

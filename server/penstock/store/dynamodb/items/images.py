@@ -1,15 +1,13 @@
 """A composite item as DynamoDB holds it: flat attributes, six or seven for each limit."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key
-from penstock.store.dynamodb.keys import bucket_of, primary_key, resource_partition
-from penstock.store.dynamodb.policy import Policy, make_policy
+from penstock.store.dynamodb.items.keys import bucket_of, primary_key, resource_partition
 
 Attributes = Mapping[str, Mapping[str, Any]]
 
@@ -34,16 +32,9 @@ class Image(NamedTuple):
 
     item: Item
     expires_s: int | None
-    policy: str
-    """The fingerprint of the policy that the item was last settled under."""
+    fingerprint: str
+    """The fingerprint of the terms that the item was last settled under."""
     parent: Key | None
-
-    @property
-    def own_policy(self) -> Policy:
-        """The policy that the item was last settled under, as far as the item tells."""
-        policy = make_policy(tuple(bucket.limit for bucket in self.item.buckets), self.parent)
-        expires_after_ms = None if self.expires_s is None else policy.expires_after_ms
-        return replace(policy, fingerprint=self.policy, expires_after_ms=expires_after_ms)
 
     def is_expired(self, now_ms: int) -> bool:
         """DynamoDB deletes expired items up to days late. Until then they count as absent."""
@@ -90,7 +81,7 @@ def write_record(key: Key, image: Image) -> dict[str, Any]:
         "entity_id": {"S": key.entity},
         RESOURCE: {"S": key.resource},
         REFILLED: number(image.item.refilled_ms),
-        POLICY: {"S": image.policy},
+        POLICY: {"S": image.fingerprint},
         POLICY_READ: number(image.item.policy_ms),
         CASCADE: {"BOOL": image.parent is not None},
     }

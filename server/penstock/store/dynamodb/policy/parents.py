@@ -12,29 +12,29 @@ moved, somebody may add entities below it.
 """
 
 from penstock.core.entities import MAX_DEPTH, Entity
-from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.images import PARENT, Attributes
-from penstock.store.dynamodb.keys import CHILDREN, meta_key, parent_partition
-from penstock.store.dynamodb.policy_actions import Action, count_child
-from penstock.store.dynamodb.policy_items import ENTITY, count_children
-from penstock.store.dynamodb.policy_lists import Listing, read_all, read_page
+from penstock.store.dynamodb.items.access import Action, TableAccess
+from penstock.store.dynamodb.items.images import PARENT, Attributes
+from penstock.store.dynamodb.items.keys import CHILDREN, meta_key, parent_partition
+from penstock.store.dynamodb.policy.actions import count_child
+from penstock.store.dynamodb.policy.listings import Listing, read_all, read_page
+from penstock.store.dynamodb.policy.records import ENTITY, count_children
 from penstock.store.policy_laws import check_ancestors, check_childless
 
 LINK = (ENTITY, PARENT)
 """The attributes that show that an entity exists, and which parent it has."""
 
 
-async def read_meta(engine: Engine, name: str) -> Attributes | None:
+async def read_meta(access: TableAccess, name: str) -> Attributes | None:
     key = meta_key(name)
-    return (await engine.read_items([key])).get(key)
+    return (await access.read_items([key])).get(key)
 
 
 async def move(
-    engine: Engine, entity: Entity, stored: Attributes | None, left: str | None
+    access: TableAccess, entity: Entity, stored: Attributes | None, left: str | None
 ) -> list[Action]:
     """The actions that move an entity from the parent `left` to its new parent."""
-    chain = await _climb(engine, entity)
-    below = await _levels_below(engine, stored) if stored is not None else 0
+    chain = await _climb(access, entity)
+    below = await _levels_below(access, stored) if stored is not None else 0
     check_ancestors(entity, [item[ENTITY]["S"] for item in chain], below)
     held = {item[ENTITY]["S"]: (item, 0) for item in chain}
     if chain:
@@ -42,12 +42,12 @@ async def move(
     if left is not None and left in held:  # one item has one action in a transaction
         held[left] = held[left][0], -1
     actions = [count_child(item, difference, *LINK) for item, difference in held.values()]
-    return actions if left in held else actions + await leave(engine, left)
+    return actions if left in held else actions + await leave(access, left)
 
 
-async def leave(engine: Engine, parent: str | None) -> list[Action]:
+async def leave(access: TableAccess, parent: str | None) -> list[Action]:
     """The actions that remove an entity from its parent's count."""
-    item = await read_meta(engine, parent) if parent is not None else None
+    item = await read_meta(access, parent) if parent is not None else None
     return [] if item is None else [count_child(item, -1, ENTITY)]
 
 
@@ -55,19 +55,19 @@ def listing_of(parent: str) -> Listing:
     return Listing(parent_partition(parent), "GSI1", CHILDREN)
 
 
-async def refuse_parent(engine: Engine, name: str, item: Attributes) -> None:
+async def refuse_parent(access: TableAccess, name: str, item: Attributes) -> None:
     """PolicyError if an entity has children."""
     if count_children(item):
-        page = await read_page(engine, listing_of(name), None, 1)
+        page = await read_page(access, listing_of(name), None, 1)
         check_childless(name, page.items[0][ENTITY]["S"] if page.items else "a new one")
 
 
-async def _climb(engine: Engine, entity: Entity) -> list[Attributes]:
+async def _climb(access: TableAccess, entity: Entity) -> list[Attributes]:
     """The items of all ancestors that exist, the parent first."""
     chain: list[Attributes] = []
     name = entity.parent
     while name is not None and len(chain) <= MAX_DEPTH:
-        item = await read_meta(engine, name)
+        item = await read_meta(access, name)
         if item is None:
             break
         chain.append(item)
@@ -75,11 +75,11 @@ async def _climb(engine: Engine, entity: Entity) -> list[Attributes]:
     return chain
 
 
-async def _levels_below(engine: Engine, item: Attributes) -> int:
+async def _levels_below(access: TableAccess, item: Attributes) -> int:
     """How deep the tree below an entity is. Costs a query for each entity with children."""
     levels, parents = 0, [item]
     while parents := [item for item in parents if count_children(item)]:
         levels += 1
-        lists = [await read_all(engine, listing_of(item[ENTITY]["S"])) for item in parents]
+        lists = [await read_all(access, listing_of(item[ENTITY]["S"])) for item in parents]
         parents = [child for children in lists for child in children]
     return levels

@@ -1,21 +1,7 @@
-"""Translates the errors of AWS: one table says what each error code means for us."""
+"""What the errors of AWS mean for us: one table for all clients. Never awaits."""
 
 from enum import Enum
 from typing import Any, Final, NamedTuple
-
-from aiohttp import ClientConnectorError
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    CredentialRetrievalError,
-    EndpointConnectionError,
-    HTTPClientError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ProxyConnectionError,
-    SSLError,
-)
 
 from penstock.core.foreign_text import show
 from penstock.errors import StoreError
@@ -75,9 +61,12 @@ MAX_SAID: Final = 1_000
 
 
 class Failure(NamedTuple):
+    """A call that did not do what it should, as a value: a failed condition is part of the work."""
+
     fault: Fault
     message: str
     response: dict[str, Any]
+    """What DynamoDB answered. Empty if there was no answer."""
 
 
 class DynamoError(StoreError):
@@ -89,57 +78,33 @@ class DynamoError(StoreError):
         self.fault = failure.fault
 
 
-def explain(exc: Exception) -> Failure:
-    """Tell what a failed call means."""
-    if isinstance(exc, ClientError):
-        return _explain_answer(exc)
-    if isinstance(exc, TimeoutError):
-        return Failure(Fault.UNKNOWN, "DynamoDB did not answer in time", {})
-    if isinstance(exc, NoCredentialsError | PartialCredentialsError):
-        return Failure(Fault.PERMANENT, f"no AWS credentials: {_said(exc)}", {})
-    if isinstance(exc, CredentialRetrievalError):
-        # The service that hands out credentials may be back in a moment.
-        return Failure(Fault.UNREACHABLE, f"AWS credentials can't be had: {_said(exc)}", {})
-    if _never_sent(exc):
-        return Failure(Fault.UNREACHABLE, f"DynamoDB can't be reached: {_said(exc)}", {})
-    if isinstance(exc, HTTPClientError | EndpointConnectionError):
-        return Failure(Fault.UNKNOWN, f"the connection to DynamoDB broke: {_said(exc)}", {})
-    if isinstance(exc, BotoCoreError):
-        return Failure(Fault.PERMANENT, f"the AWS SDK gave up: {_said(exc)}", {})
-    return Failure(
-        Fault.UNKNOWN, f"DynamoDB's answer can't be read: {show(repr(exc), MAX_SAID)}", {}
-    )
+NOT_IN_TIME: Final = Failure(Fault.UNKNOWN, "DynamoDB did not answer in time", {})
 
 
-def _said(exc: Exception) -> str:
-    """The message of AWS or of its SDK, for the log.
+def explain_answer(response: dict[str, Any], said: str) -> Failure:
+    """Tell what an error that DynamoDB answered means.
 
-    Only the first line: when AWS refuses a signature, the lines below show the signed text, with
-    the session token.
+    The response has the code under `Error`, `Code`, and the status under `ResponseMetadata`,
+    `HTTPStatusCode`. `said` is the message for the log.
     """
-    return show(str(exc).partition("\n")[0], MAX_SAID)
-
-
-def _never_sent(exc: Exception) -> bool:
-    if isinstance(exc, ConnectTimeoutError | ProxyConnectionError | SSLError):
-        return True
-    # The SDK raises the same error for a failed connect and for a connection that broke later.
-    return isinstance(exc, EndpointConnectionError) and isinstance(
-        exc.kwargs.get("error"), ClientConnectorError
-    )
-
-
-def _explain_answer(exc: ClientError) -> Failure:
-    response: dict[str, Any] = exc.response
     code = response.get("Error", {}).get("Code", "")
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     fault = CODES.get(code, Fault.UNKNOWN if status >= 500 else Fault.PERMANENT)
     if fault is Fault.CANCELLED and (failure := _unmendable(response)):
         return failure
-    message = f"DynamoDB: {_said(exc)}"
+    message = f"DynamoDB: {first_line(said)}"
     if code in HELP:
         message += f"; {HELP[code]}"
     return Failure(fault, message, response)
+
+
+def first_line(said: str) -> str:
+    """The message of AWS or of its SDK, for the log.
+
+    Only the first line: when AWS refuses a signature, the lines below show the signed text, with
+    the session token.
+    """
+    return show(said.partition("\n")[0], MAX_SAID)
 
 
 def _unmendable(cancelled: dict[str, Any]) -> Failure | None:
@@ -148,5 +113,5 @@ def _unmendable(cancelled: dict[str, Any]) -> Failure | None:
         fault = REASONS.get(reason["Code"], Fault.PERMANENT)
         if fault in {Fault.THROTTLED, Fault.PERMANENT}:
             said = show(f"{reason['Code']} {reason.get('Message', '')}", MAX_SAID)
-            return Failure(fault, f"DynamoDB cancelled a transaction: {said}", {})
+            return Failure(fault, f"DynamoDB cancelled a transaction: {said}", cancelled)
     return None

@@ -3,21 +3,25 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from botocore.exceptions import ClientError
-
-from penstock.store.dynamodb.circuit import Circuit
-from penstock.store.dynamodb.errors import Failure, Fault, explain
-from penstock.store.dynamodb.location import CONNECTIONS
-from penstock.store.dynamodb.skew import ClockSkew
+from penstock.store.dynamodb.aws.circuit import Circuit
+from penstock.store.dynamodb.aws.client import (
+    ItemClient,
+    ListClient,
+    Operation,
+    Parameters,
+    Response,
+    calls_of,
+)
+from penstock.store.dynamodb.aws.errors import NOT_IN_TIME, Failure, Fault
+from penstock.store.dynamodb.aws.location import CONNECTIONS
+from penstock.store.dynamodb.aws.skew import ClockSkew
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Span
 
 LOG: Final = logging.getLogger(__name__)
-
-Parameters = Mapping[str, Any]
 
 ANSWERS: Final = {Fault.CONDITION, Fault.CANCELLED, Fault.CONFLICT}
 """DynamoDB understood the write and answered. These are not failures of the store."""
@@ -25,22 +29,23 @@ ANSWERS: Final = {Fault.CONDITION, Fault.CANCELLED, Fault.CONFLICT}
 FREE_WITHIN_S: Final = 0.5
 """The time for a call to get a free connection. The rest of its second is for DynamoDB."""
 
-READS: Final = {"batch_get_item", "query"}
+READS: Final = {"get_item", "batch_get_item", "query"}
 
 
 class Connection:
     def __init__(
         self,
-        client: Any,
+        items: ItemClient,
+        lists: ListClient,
         timer_s: Callable[[], float],
         call_s: float,
         metrics: Metrics,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
-        self._client = client
+        self._calls = calls_of(items, lists)
         self._timer_s = timer_s
         self._call_s = call_s
-        self._metrics = metrics
+        self.metrics = metrics
         self._circuit = Circuit()
         self._clock_s = clock_s
         self._skew = ClockSkew(metrics.clock_skew)
@@ -48,7 +53,9 @@ class Connection:
         # timeout of DynamoDB, although nothing was sent. So calls wait here instead.
         self._free = asyncio.Semaphore(CONNECTIONS)
 
-    async def call(self, operation: str, parameters: Parameters, span: Span) -> Any:
+    async def call(
+        self, operation: Operation, parameters: Parameters, span: Span
+    ) -> Response | Failure:
         """The answer, or the Failure."""
         # The wait for a connection is part of the call's time: its condition grows old meanwhile.
         until_s = asyncio.get_running_loop().time() + self._call_s
@@ -63,23 +70,25 @@ class Connection:
             self._free.release()
 
     async def _call(
-        self, operation: str, parameters: Parameters, span: Span, until_s: float
-    ) -> Any:
+        self, operation: Operation, parameters: Parameters, span: Span, until_s: float
+    ) -> Response | Failure:
         if not self._circuit.admits(self._timer_s()):
             return self._not_asked("DynamoDB fails; not asked again for a moment")
         start_s, sent_s = time.perf_counter(), self._clock_s()
+        answer: Response | Failure
         try:
             async with asyncio.timeout_at(until_s):
-                answer = await getattr(self._client, operation)(
-                    **parameters, ReturnConsumedCapacity="TOTAL"
+                answer = await self._calls[operation](
+                    {**parameters, "ReturnConsumedCapacity": "TOTAL"}
                 )
-        except Exception as exc:  # noqa: BLE001 - whatever it is, `explain` tells what it means
-            if isinstance(exc, ClientError):
-                self._skew.saw(exc.response, sent_s, self._clock_s())
-            return self._failed(operation, explain(exc))
+        except TimeoutError:
+            answer = NOT_IN_TIME
         finally:
-            seconds = self._metrics.store_call_seconds.of(operation)
+            seconds = self.metrics.store_call_seconds.of(operation)
             seconds.observe(time.perf_counter() - start_s)
+        if isinstance(answer, Failure):
+            self._skew.saw(answer.response, sent_s, self._clock_s())
+            return self._failed(operation, answer)
         self._skew.saw(answer, sent_s, self._clock_s())
         self._succeeded()
         self._count_capacity(operation, answer, span)
@@ -87,28 +96,28 @@ class Connection:
 
     def _not_asked(self, why: str) -> Failure:
         """A failure without a call. The circuit does not count it: nothing was sent to DynamoDB."""
-        self._metrics.store_errors.of("not_asked").add()
+        self.metrics.store_errors.of("not_asked").add()
         return Failure(Fault.UNREACHABLE, why, {})
 
-    def _failed(self, operation: str, failure: Failure) -> Failure:
+    def _failed(self, operation: Operation, failure: Failure) -> Failure:
         if failure.fault not in ANSWERS:
             LOG.debug("%s failed: %s", operation, failure.message)
-            self._metrics.store_errors.of(failure.fault.value).add()
+            self.metrics.store_errors.of(failure.fault.value).add()
         if failure.fault in {Fault.UNREACHABLE, Fault.UNKNOWN}:
             self._circuit.failed(self._timer_s())
-            self._metrics.circuit_open.value = self._circuit.is_open
+            self.metrics.circuit_open.value = self._circuit.is_open
         else:
             self._succeeded()
         return failure
 
     def _succeeded(self) -> None:
         self._circuit.succeeded()
-        self._metrics.circuit_open.value = False
+        self.metrics.circuit_open.value = False
 
-    def _count_capacity(self, operation: str, answer: Mapping[str, Any], span: Span) -> None:
+    def _count_capacity(self, operation: Operation, answer: Response, span: Span) -> None:
         """A call on one item returns one figure. A call on several items returns a list."""
         consumed = answer.get("ConsumedCapacity", ())
         tables = [consumed] if isinstance(consumed, dict) else consumed
         units = sum(table["CapacityUnits"] for table in tables)
-        self._metrics.capacity.of("read" if operation in READS else "write").add(units)
+        self.metrics.capacity.of("read" if operation in READS else "write").add(units)
         span.note("penstock.consumed_capacity", units)

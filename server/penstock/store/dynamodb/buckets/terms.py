@@ -1,6 +1,9 @@
-"""What a bucket item needs to know of its limits: tolerance, TTL and fingerprint. Cached."""
+"""The terms of a bucket item: its limits, and what follows from them for its writes. Cached.
 
-from dataclasses import dataclass
+The tolerance, the TTL and the fingerprint follow from the limits.
+"""
+
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -8,13 +11,14 @@ from typing import Final
 from penstock.core.bucket import CLOCKS_APART_MS, NEVER, default_max_debt, repaid_per_period
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take
+from penstock.store.dynamodb.items.images import Image
 
 TOLERANCE: Final = 100
 """A consume-only write may leave credit unsettled for 1/100 of the time that fills the burst."""
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Terms:
     limits: tuple[Limit, ...]
     parent: Key | None
     fingerprint: str
@@ -39,20 +43,27 @@ class Policy:
         return -(-max(now_ms + self.expires_after_ms, full_at_ms + CLOCKS_APART_MS) // 1000)
 
 
-def policy_of(take: Take) -> Policy:
-    return make_policy(take.limits, take.parent, take.never_expires)
+def terms_of(take: Take) -> Terms:
+    return make_terms(take.limits, take.parent, take.never_expires)
+
+
+def own_terms(image: Image) -> Terms:
+    """The terms that an item was last settled under, as far as the item tells."""
+    terms = make_terms(tuple(bucket.limit for bucket in image.item.buckets), image.parent)
+    expires_after_ms = None if image.expires_s is None else terms.expires_after_ms
+    return replace(terms, fingerprint=image.fingerprint, expires_after_ms=expires_after_ms)
 
 
 @lru_cache(maxsize=10_000)
-def make_policy(
+def make_terms(
     limits: tuple[Limit, ...], parent: Key | None = None, never_expires: bool = False
-) -> Policy:
+) -> Terms:
     # The parent is left out: it depends on the limits that a request asks for.
     text = repr((sorted([limit[:5] for limit in limits]), never_expires))
     filling = [_fill_ms(limit) for limit in limits]
     refilled = [fill for fill in filling if fill < NEVER]
     longest = max(filling, default=0)
-    return Policy(
+    return Terms(
         limits,
         parent,
         fingerprint=sha256(text.encode()).hexdigest()[:16],

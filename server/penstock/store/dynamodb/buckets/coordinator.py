@@ -9,12 +9,10 @@ are part of its write. If the call is denied, they get a write of their own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from penstock.core.take import (
-    MUST_LAND,
-    Denies,
     Draft,
     Key,
     Take,
@@ -23,23 +21,16 @@ from penstock.core.take import (
     must_land_part,
 )
 from penstock.errors import InvalidRequestError, StoreError
-from penstock.store.dynamodb.engine import Engine
-from penstock.store.dynamodb.groups import MAX_ITEMS, Group, Hint
-from penstock.store.dynamodb.hints import Hints
-from penstock.store.dynamodb.lanes import Job, Lanes
-from penstock.store.dynamodb.location import Cascade
-from penstock.store.dynamodb.rewrite import undo_with_retries
-from penstock.store.dynamodb.rounds import Ask, Verdict
+from penstock.store.dynamodb.aws.location import Cascade
+from penstock.store.dynamodb.buckets.asks import Ask, Verdict
+from penstock.store.dynamodb.buckets.concurrency import ShieldedWork, gather_bounded
+from penstock.store.dynamodb.buckets.corrections import undo_with_retries
+from penstock.store.dynamodb.buckets.decider import MAX_ITEMS, Decider
+from penstock.store.dynamodb.buckets.families import Family, find_families, must_all_land, undrafted
+from penstock.store.dynamodb.buckets.hints import Hint, Hints
+from penstock.store.dynamodb.buckets.queues import ItemQueues, Waiter
+from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.owed import count_dropped
-
-T = TypeVar("T")
-
-WRITES_AT_A_TIME: Final = 16
-"""Concurrent writes of one call: an eighth of the connections, so that other calls find one free.
-A call of 100 items takes 7 rounds, which are 35 ms at 5 ms each."""
-
-Family = tuple[Take, ...]
-"""Children before their parents, the root last."""
 
 
 class _Progress(NamedTuple):
@@ -60,16 +51,16 @@ class _Arrival(NamedTuple):
     timer_s: float
 
 
-class Calls:
+class Coordinator:
     def __init__(
-        self, engine: Engine, hints: Hints, cascade: Cascade, timer_s: Callable[[], float]
+        self, sender: BucketSender, hints: Hints, cascade: Cascade, timer_s: Callable[[], float]
     ) -> None:
-        self._engine = engine
+        self._sender = sender
         self._hints = hints
         self._is_atomic = cascade == "transaction"
         self._timer_s = timer_s
-        self.lanes = Lanes(engine, hints, timer_s)
-        self._unfinished: set[asyncio.Future[Any]] = set()
+        self.queues = ItemQueues(sender, hints, timer_s)
+        self._shielded = ShieldedWork()
 
     async def decide(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken]:
         """Decide and write a call. Returns how each of its takes went."""
@@ -83,22 +74,22 @@ class Calls:
         must_land = any(take.must_land for take in takes)
         if len(families) == 1 and (len(takes) == 1 or self._is_atomic):
             work = self._decide_whole(families[0], arrival)
-            return await (self._begin(self._counted(work)) if must_land else work)
+            return await (self._shielded.begin(self._counted(work)) if must_land else work)
         refusing = self._refused_by_hints(families, now_ms)
         if refusing:
-            self._engine.metrics.deny_cache_hits.add()
+            self._sender.metrics.deny_cache_hits.add()
             work = self._refuse(families, refusing, arrival)
-            return await (self._begin(self._counted(work)) if must_land else work)
-        return await self._begin(self._counted(self._decide_apart(families, arrival)))
+            return await (self._shielded.begin(self._counted(work)) if must_land else work)
+        return await self._shielded.begin(self._counted(self._decide_apart(families, arrival)))
 
     def deny_at_once(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken] | None:
-        """Deny a call by recent hints alone, as its lane would; None if that is not possible."""
+        """Deny a call by recent hints alone, as its queue would; None if that is not possible."""
         families = find_families(takes)
         if len(families) > 1 or not (len(takes) == 1 or self._is_atomic):
             return None
         (family,) = families
-        # Callers in the lane came first, and one of them may bring a refund.
-        if any(take.must_land for take in takes) or not self.lanes.is_idle(family[-1].key):
+        # Callers in the queue came first, and one of them may bring a refund.
+        if any(take.must_land for take in takes) or not self.queues.is_idle(family[-1].key):
             return None
         hints = self._hints.of(take.key for take in family)
         if not all(self._hints.is_recent(hint, now_ms) for hint in hints.values()):
@@ -108,55 +99,40 @@ class Calls:
             Draft(image and image.live(now_ms), take, now_ms)
             for take, image in zip(family, images, strict=True)
         ]
-        # Most calls are not denied, and a group costs several times as much as these drafts.
+        # Most calls are not denied, and a decider costs several times as much as these drafts.
         if not are_denied(drafts):
             return None
         ask = Ask(family)
-        group = Group([ask], hints, remembers_denials=self._hints.remembers_denials)
-        if group.next(now_ms) is not None or ask.verdict is None:
+        decider = Decider([ask], hints, remembers_denials=self._hints.remembers_denials)
+        if decider.next(now_ms) is not None or ask.verdict is None:
             return None
-        self._engine.metrics.deny_cache_hits.add(group.denied_from_hints)
+        self._sender.metrics.deny_cache_hits.add(decider.denied_from_hints)
         self._hints.keep(hints)
         return _taken_by_key(ask.verdict.drafts, denied=not ask.verdict.admitted)
 
     async def _counted(self, work: Awaitable[dict[Key, Taken]]) -> dict[Key, Taken]:
         """Count the debt that charges could not record, even if the caller has gone away."""
         taken = await work
-        count_dropped(self._engine.metrics, taken.values())
+        count_dropped(self._sender.metrics, taken.values())
         return taken
 
     async def finish(self) -> None:
         """Wait for work whose callers have gone away."""
-        while self._unfinished:
-            await asyncio.wait(self._unfinished)
-        await self.lanes.idle()
+        await self._shielded.finish()
+        await self.queues.idle()
 
     async def _ask(self, family: Family, arrival: _Arrival, *, is_whole_call: bool) -> Verdict:
-        job = Job(
+        waiter = Waiter(
             family,
             is_whole_call,
             now_ms=arrival.now_ms,
             asked_s=arrival.timer_s,
             must_land=any(take.must_land for take in family),
-            caller=None if self._engine.tracer is None else self._engine.tracer.caller(),
+            caller=None if self._sender.tracer is None else self._sender.tracer.caller(),
             answer=asyncio.get_running_loop().create_future(),
         )
-        self.lanes.of(family[-1].key).submit(job)
-        return await (self._survive(job.answer) if job.must_land else job.answer)
-
-    def _begin(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        return self._survive(asyncio.get_running_loop().create_task(work))
-
-    def _survive(self, work: asyncio.Future[T]) -> Awaitable[T]:
-        """Finish this work even if its caller is cancelled."""
-        self._unfinished.add(work)
-        work.add_done_callback(self._finished)
-        return asyncio.shield(work)
-
-    def _finished(self, work: asyncio.Future[Any]) -> None:
-        self._unfinished.discard(work)
-        if not work.cancelled():
-            work.exception()  # so that asyncio does not complain if the caller has gone away
+        self.queues.of(family[-1].key).submit(waiter)
+        return await (self._shielded.shield(waiter.answer) if waiter.must_land else waiter.answer)
 
     def _refused_by_hints(self, families: Sequence[Family], now_ms: int) -> tuple[Draft, ...]:
         """The drafts that recent hints refuse. If there are any, no take is made and undone."""
@@ -168,7 +144,7 @@ class Calls:
                 if self._hints.is_recent(hint, now_ms)
             }
             ask = Ask(tuple(take for take in family if take.key in hints), is_whole_call=False)
-            Group([ask], hints, remembers_denials=self._hints.remembers_denials).next(now_ms)
+            Decider([ask], hints, remembers_denials=self._hints.remembers_denials).next(now_ms)
             if ask.verdict is not None and not ask.verdict.admitted:
                 refusing += ask.verdict.drafts
         return refusing
@@ -184,7 +160,7 @@ class Calls:
         self, families: Sequence[Family], refusing: tuple[Draft, ...], arrival: _Arrival
     ) -> dict[Key, Taken]:
         """Deny a call, because hints refuse some of its takes."""
-        drafts = refusing + await self._look(_undrafted(families, refusing), arrival.now_ms)
+        drafts = refusing + await self._look(undrafted(families, refusing), arrival.now_ms)
         takes = [take for family in families for take in family]
         return _taken_by_key(drafts, denied=True) | await self._land_apart(takes, drafts, arrival)
 
@@ -192,7 +168,7 @@ class Calls:
         self, families: Sequence[Family], arrival: _Arrival
     ) -> dict[Key, Taken]:
         # Families of charges and refunds alone go last: a refund can't be undone once it is used.
-        landing = [family for family in families if _must_all_land(family)]
+        landing = [family for family in families if must_all_land(family)]
         asking = await self._take_families([f for f in families if f not in landing], arrival)
         if asking.error is None and not are_denied(asking.drafts):
             landed = await self._take_families(landing, arrival)
@@ -203,7 +179,7 @@ class Calls:
         await self._undo_all(asking.taken, arrival)
         written = {draft.take.key for draft in asking.taken}
         drafts = asking.drafts + await self._look(
-            _undrafted(families, asking.drafts), arrival.now_ms
+            undrafted(families, asking.drafts), arrival.now_ms
         )
         left = [
             take
@@ -237,7 +213,7 @@ class Calls:
         }
 
     async def _take_families(self, families: Sequence[Family], arrival: _Arrival) -> _Progress:
-        progress = await _gather_bounded(self._take_family(family, arrival) for family in families)
+        progress = await gather_bounded(self._take_family(family, arrival) for family in families)
         errors = [one.error for one in progress if one.error is not None]
         return _Progress(
             tuple(draft for one in progress for draft in one.drafts),
@@ -263,14 +239,14 @@ class Calls:
 
     async def _undo_all(self, drafts: Sequence[Draft], arrival: _Arrival) -> None:
         """Undo the takes of a denied call. Its charges and refunds stay."""
-        await _gather_bounded(self._undo(draft, arrival.now_ms) for draft in drafts)
+        await gather_bounded(self._undo(draft, arrival.now_ms) for draft in drafts)
 
     async def _undo(self, draft: Draft, now_ms: int) -> None:
         if draft.left == draft.left_if_denied:
             return
         key = draft.take.key
-        lane = self.lanes.of(key)
-        image = await undo_with_retries(self._engine, draft, now_ms, lane.lock)
+        queue = self.queues.of(key)
+        image = await undo_with_retries(self._sender, draft, now_ms, queue.lock)
         if image is None:
             self._hints.forget([key])
         else:
@@ -284,7 +260,7 @@ class Calls:
         }
         missing = [take.key for take in takes if take.key not in images]
         try:
-            images |= await self._engine.read(missing)
+            images |= await self._sender.read(missing)
         except StoreError:
             # The call is denied anyway. An item that can't be read counts as full.
             images |= dict.fromkeys(missing)
@@ -292,42 +268,5 @@ class Calls:
         return tuple(Draft(live[take.key], take, now_ms) for take in takes)
 
 
-async def _gather_bounded(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently, at most WRITES_AT_A_TIME of them at a time."""
-    turns = asyncio.Semaphore(WRITES_AT_A_TIME)
-
-    async def wait_for_turn(one: Coroutine[Any, Any, T]) -> T:
-        async with turns:
-            return await one
-
-    return await asyncio.gather(*map(wait_for_turn, work))
-
-
-def find_families(takes: Sequence[Take]) -> list[Family]:
-    """Group takes with the takes of their parents."""
-    by_key = {take.key: take for take in takes}
-    families: dict[Key, list[tuple[int, Take]]] = {}
-    for take in takes:
-        top, depth = take, 0
-        while top.parent is not None and top.parent in by_key:
-            top, depth = by_key[top.parent], depth + 1
-        families.setdefault(top.key, []).append((depth, take))
-    return [
-        tuple(take for _, take in sorted(family, key=lambda pair: -pair[0]))
-        for family in families.values()
-    ]
-
-
 def _taken_by_key(drafts: Sequence[Draft], *, denied: bool) -> dict[Key, Taken]:
     return {draft.take.key: draft.taken(denied) for draft in drafts}
-
-
-def _undrafted(families: Sequence[Family], drafts: Sequence[Draft]) -> list[Take]:
-    drafted = {draft.take.key for draft in drafts}
-    return [take for family in families for take in family if take.key not in drafted]
-
-
-def _must_all_land(family: Family) -> bool:
-    """The family has only charges and refunds, and none of them can let a quota pass."""
-    draws = [draw for take in family for draw in take.draws]
-    return all(draw.mode in MUST_LAND and draw.denies is not Denies.TOGETHER for draw in draws)

@@ -3,15 +3,10 @@
 The law of this file: no action overwrites a change that its writer has not seen.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from penstock.store.dynamodb.images import Attributes, number
-from penstock.store.dynamodb.keys import PK, Primary, primary_of
-from penstock.store.dynamodb.policy_items import CHILD_COUNT, Record
-
-Action = tuple[str, Mapping[str, Any]]
-"""The kind, such as Put, and the parameters without the table."""
+from penstock.store.dynamodb.items.access import Action
+from penstock.store.dynamodb.items.images import Attributes, number
+from penstock.store.dynamodb.items.keys import PK, Primary, primary_of
+from penstock.store.dynamodb.policy.records import CHILD_COUNT, Record
 
 
 def put(item: Record, seen: Attributes | None, *same: str) -> Action:

@@ -1,0 +1,14 @@
+"""One call to AWS. This room knows calls, and nothing of items or buckets.
+
+    location.py     the table's URL, and a client of the SDK for it
+    client.py       the port: every call of a serving store leaves through it
+    sdk.py          the port on the AWS SDK, and what the SDK's exceptions mean
+    errors.py       what an error of AWS means: one table for every client
+    connection.py   a call through the port: bounded in time, counted, skipped in an outage
+    circuit.py      when an outage begins, and when it is over
+    skew.py         this server's clock against DynamoDB's
+    retry.py        the delays between retries
+
+Only this room imports the SDK. Nothing here retries: only who knows what a call does can tell
+whether the call is safe to repeat.
+"""

@@ -1,0 +1,24 @@
+"""Takes on bucket items. The page at the door of `penstock.store.dynamodb` tells their life.
+
+From the callers to DynamoDB:
+    coordinator.py    one call: several families, all or none
+    families.py       an entity's take with those of its parents
+    concurrency.py    work that outlives its caller, and work that is bounded
+    queues.py         one write at a time for each item; callers that wait share the next write
+    sender.py         sends writes and reads, and returns their outcomes
+    corrections.py    writes that are no takes: the undo of a take, and resets
+
+What decides, and never awaits:
+    asks.py           what a caller asks for, and its verdict
+    decider.py        what to read, what to write, who gets what
+    knowledge.py      what the decider knows of its items
+    hints.py          what this process last saw of items
+    tally.py          one pass over the callers: who is admitted
+    combined_take.py  what callers take together from one item, and the write for it
+
+The writes, as values:
+    terms.py          the limits of an item, and what follows from them
+    writes.py         the three kinds of write: what must hold, and what they change
+    settling.py       makes the write that settles an item
+    expressions.py    a write in DynamoDB's words
+"""

@@ -1,0 +1,28 @@
+"""What a caller asks for, and the verdict it gets. Never awaits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.core.take import Draft, Take, are_denied
+
+
+class Verdict(NamedTuple):
+    drafts: tuple[Draft, ...]
+    admitted: bool
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """Takes of one item, or of one family of items. All of them are made, or none is."""
+
+    takes: tuple[Take, ...]
+    is_whole_call: bool = True
+    """These are all takes of the call. If not, a refused quota does not deny the call: a quota in
+    another part of the call may pass."""
+    verdict: Verdict | None = None
+
+    def denies(self, drafts: Sequence[Draft]) -> bool:
+        if self.is_whole_call:
+            return are_denied(drafts)
+        return any(draft.denied for draft in drafts)

@@ -1,0 +1,64 @@
+"""One pass over callers, in order of arrival: which are admitted, and what their takes change.
+
+Never awaits.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from penstock.core.bucket import Item
+from penstock.core.take import Draft, Key, Take
+from penstock.store.dynamodb.buckets.asks import Ask
+from penstock.store.dynamodb.buckets.combined_take import CombinedTake
+from penstock.store.dynamodb.buckets.terms import Terms
+
+
+class Tally:
+    def __init__(
+        self,
+        asks: Sequence[Ask],
+        bases: Mapping[Key, Item | None],
+        view: Callable[[Take, int], tuple[Take, Terms]],
+        now_ms: int,
+        written: Collection[Ask] | None = None,
+    ) -> None:
+        """`bases` are the items before these callers. `view` tells under which terms a take is
+        written. With `written`, only those callers take; the others get a draft, as a look."""
+        self.asks = asks
+        self.bases = bases
+        self.now_ms = now_ms
+        self.drafts: dict[Ask, tuple[Draft, ...]] = {}
+        self.admitted: list[Ask] = []
+        self.changing: list[Ask] = []
+        """The admitted callers that have something to write."""
+        self.combined: dict[Key, CombinedTake] = {}
+        """What the callers take together, for each item that changes."""
+        self.must_be_read: set[Key] = set()
+        """Items that must be read before anything is written, unless there is a hint."""
+        items = dict(bases)
+        for ask in asks:
+            viewed = [view(take, now_ms) for take in ask.takes]
+            drafts = tuple([Draft(items[take.key], take, now_ms) for take, _ in viewed])
+            self.drafts[ask] = drafts
+            if len(drafts) > 1:
+                self.must_be_read.update(take.key for take in ask.takes)
+            if ask.denies(drafts):
+                continue
+            self.admitted.append(ask)
+            if any(draft.left != draft.before for draft in drafts):
+                self.changing.append(ask)
+                if written is None or ask in written:
+                    self._apply(drafts, [terms for _, terms in viewed], items)
+
+    def _apply(
+        self, drafts: Sequence[Draft], terms: Sequence[Terms], items: dict[Key, Item | None]
+    ) -> None:
+        for draft, own in zip(drafts, terms, strict=True):
+            item, key = draft.item(), draft.take.key
+            if item is not None:
+                combined = self.combined.get(key)
+                if combined is None:
+                    combined = self.combined[key] = CombinedTake(draft, own)
+                combined.add(draft)
+                items[key] = item
+                if combined.is_exact:
+                    self.must_be_read.add(key)
