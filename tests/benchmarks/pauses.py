@@ -4,7 +4,7 @@
 server in the same run: FOLDER is the `server` folder of its checkout. Two figures for each: what
 clients saw, over real calls on the loopback at a steady rate, and what a probe in the event loop
 saw. A busy machine pauses by itself, so each figure stands beside the same figure while nothing
-happens.
+happens, and beside the longest time that the event loop computed without a turn for others.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from penstock.core.request import Descriptor, Request
@@ -41,8 +41,10 @@ class Seen:
     p50: float
     p99: float
     longest: float
-    longest_pause: float
-    """By the probe."""
+    pause: float
+    """The longest, by the probe."""
+    computed: float
+    """The longest without a turn, by the probe, in CPU time of the event loop's thread."""
 
 
 class Server:
@@ -58,10 +60,12 @@ class Server:
     def loads(self) -> int:
         return self._log.read_text().count("rules loaded")
 
-    def longest_pause_ms(self, begin_s: float, end_s: float) -> float:
-        lines = [line.split() for line in self._probed.read_text().splitlines()]
-        late = [float(late_s) for at_s, late_s in lines if begin_s <= float(at_s) <= end_s]
-        return 1e3 * max(late, default=0.0)
+    def longest_ms(self, begin_s: float, end_s: float) -> tuple[float, float]:
+        """The longest pause, and the longest that was computed."""
+        lines = [map(float, line.split()) for line in self._probed.read_text().splitlines()]
+        seen = [figures for at_s, *figures in lines if begin_s <= at_s <= end_s]
+        pause_s, computed_s = map(max, zip((0.0, 0.0), *seen, strict=True))
+        return 1e3 * pause_s, 1e3 * computed_s
 
 
 def write_rules(file: Path, count: int, unit: str = "minute") -> None:
@@ -76,10 +80,10 @@ def write_rules(file: Path, count: int, unit: str = "minute") -> None:
 
 
 @contextmanager
-def running(source: Path, folder: Path, rules: Path) -> Iterator[Server]:
+def running(source: Path, folder: Path, rules: Path, store: str) -> Iterator[Server]:
     log, probed = folder / "log", folder / "probed"
     environment = {**os.environ, "PYTHONPATH": str(source)}
-    command = [sys.executable, "-m", "tests.benchmarks.probed_server", str(rules), "memory:"]
+    command = [sys.executable, "-m", "tests.benchmarks.probed_server", str(rules), store]
     with log.open("wb") as said, probed.open("wb") as found:
         process = subprocess.Popen(command, stdout=found, stderr=said, env=environment)
     try:
@@ -104,11 +108,11 @@ def call(server: Server, folder: Path, meanwhile: Callable[[], None]) -> Seen:
         time.sleep(1)  # the connections are made, and all caches are filled
         meanwhile()
         calling.communicate(timeout=60)
-    pause = server.longest_pause_ms(begin_s + 1, time.monotonic())
+    longest = server.longest_ms(begin_s + 1, time.monotonic())
     rows = [line.split() for line in log.read_text().splitlines()]
     first_us = min(int(start) for start, *_ in rows)
     taken = sorted(int(us) / 1e3 for start, _, us in rows if int(start) > first_us + 1_000_000)
-    return Seen(taken[len(taken) // 2], taken[len(taken) * 99 // 100], taken[-1], pause)
+    return Seen(taken[len(taken) // 2], taken[len(taken) * 99 // 100], taken[-1], *longest)
 
 
 def reload(server: Server, rules: Path) -> None:
@@ -133,20 +137,20 @@ def measure(source: Path) -> dict[str, Seen]:
         folder = Path(name)
         rules = folder / "rules.yaml"
         write_rules(rules, RELOADED)
-        with running(source, folder, rules) as server:
-            found = {
-                f"{RELOADED:,} rules": call(server, folder, lambda: None),
-                f"{RELOADED:,} rules, reloaded": call(
-                    server, folder, lambda: reload(server, rules)
-                ),
-                f"{RELOADED:,} rules, reloaded and scraped": call(
-                    server, folder, lambda: _both(server, rules)
-                ),
-            }
+        found: dict[str, Seen] = {}
+        with running(source, folder, rules, "memory:") as server:
+            what = f"{RELOADED:,} rules"
+            found[what] = call(server, folder, lambda: None)
+            found[f"{what}, reloaded"] = call(server, folder, lambda: reload(server, rules))
+            found[f"{what}, reloaded and scraped"] = call(
+                server, folder, lambda: _both(server, rules)
+            )
         write_rules(rules, SCRAPED)
-        with running(source, folder, rules) as server:
-            found[f"{SCRAPED:,} rules"] = call(server, folder, lambda: None)
-            found[f"{SCRAPED:,} rules, scraped"] = call(server, folder, lambda: scrape(server))
+        for store in ("memory:", f"sqlite:///{folder / 'bench.db'}"):
+            what = f"{SCRAPED:,} rules, {store.partition(':')[0]}"
+            with running(source, folder, rules, store) as server:
+                found[what] = call(server, folder, lambda: None)
+                found[f"{what}, scraped"] = call(server, folder, lambda: scrape(server))
     return found
 
 
@@ -162,12 +166,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", type=Path, action="append", default=[])
     versions = [*parser.parse_args().against, OURS]
-    print("milliseconds; pause: the longest, by the probe")
-    print(f"{'':42} {'p50':>8} {'p99':>8} {'longest':>8} {'pause':>8}")
+    print("milliseconds: of calls the median, p99 and longest; by the probe the longest pause, and")
+    print("the longest that the event loop computed")
+    print(f"{'':42} {'p50':>8} {'p99':>8} {'longest':>8} {'pause':>8} {'computed':>8}")
     for source in versions:
         print(re.sub(str(Path.home()), "~", str(source.resolve())))
         for what, seen in measure(source.resolve()).items():
-            figures = (seen.p50, seen.p99, seen.longest, seen.longest_pause)
+            figures = astuple(seen)
             print(f"  {what:<40} " + " ".join(f"{figure:8.1f}" for figure in figures), flush=True)
 
 

@@ -1,6 +1,7 @@
 """A server with a probe in its event loop, as a process of its own.
 
-The probe wants to run every millisecond, and writes how late it was to standard output.
+The probe wants to run every millisecond. It writes how late it was to standard output, and how long
+the event loop computed meanwhile: the rest of the time it waited for a lock or for a processor.
 """
 
 import asyncio
@@ -17,13 +18,13 @@ WORTH_S = 0.002
 
 
 async def probe() -> None:
-    """Write when each pause ended, and its length, both in seconds."""
+    """Write when each pause ended, its length, and how long was computed, all in seconds."""
     while True:
-        before_s = time.monotonic()
+        before_s, before_cpu_s = time.monotonic(), time.thread_time()
         await asyncio.sleep(EVERY_S)
-        now_s = time.monotonic()
+        now_s, computed_s = time.monotonic(), time.thread_time() - before_cpu_s
         if (late_s := now_s - before_s - EVERY_S) > WORTH_S:
-            print(now_s, late_s, flush=True)
+            print(now_s, late_s, computed_s, flush=True)
 
 
 async def serve(rules: str, store: str) -> None:

@@ -31,17 +31,15 @@ RULES = st.builds(
 )
 
 
-def nodes(below: st.SearchStrategy[Children | None]) -> st.SearchStrategy[list[Node]]:
-    flags = [st.booleans()] * 3
-    node = st.builds(Node, TEXT, TEXT, st.none() | RULES, *flags, below)
-    return st.lists(node, max_size=3, unique_by=lambda one: (one.key, one.value))
+def level(below: st.SearchStrategy[Children | None]) -> st.SearchStrategy[Children]:
+    node = st.builds(Node, TEXT, TEXT, st.none() | RULES, *[st.booleans()] * 3, below)
+    unique = st.lists(node, min_size=1, max_size=3, unique_by=lambda one: (one.key, one.value))
+    return unique.map(Children)
 
 
-LEVELS: st.SearchStrategy[Children] = st.recursive(
-    st.just(Children()),
-    lambda inner: nodes(st.none() | inner.filter(lambda one: bool(one.nodes))).map(Children),
-    max_leaves=4,
-)
+LEAVES = level(st.none())
+DEEPER = level(st.none() | LEAVES)
+LEVELS = st.just(Children()) | level(st.none() | DEEPER | level(DEEPER))
 MAPPINGS = st.builds(
     EntityMapping,
     st.lists(TEXT, min_size=1, max_size=2).map(tuple),
@@ -63,16 +61,16 @@ def all_rules(draw: st.DrawFn) -> Rules:
 def plain(rules: Rules) -> list[Any]:
     """All that there is to compare: a level of the tree is only equal to itself."""
 
-    def level(children: Children | None) -> Any:
+    def nodes(children: Children | None) -> Any:
         if children is None:
             return None
         return [
             (one.key, one.value, one.rule, one.share_threshold, one.detailed_metric,
-             one.value_to_metric, level(one.children))
+             one.value_to_metric, nodes(one.children))
             for one in children.nodes
         ]  # fmt: skip
 
-    return [(name, one.name, level(one.children), one.mappings) for name, one in rules.items()]
+    return [(name, one.name, nodes(one.children), one.mappings) for name, one in rules.items()]
 
 
 @given(all_rules(), st.integers(1, 5))

@@ -38,10 +38,11 @@ def two() -> Request:
 
 
 async def seen(asked: Limiter) -> set[int]:
-    """What the rules of a call allow."""
-    answer = await asked.answer(asked.find(b"two", lambda _: two()))
-    limits = [status.limit for status in answer.decision.statuses]
-    return {limit.requests_per_unit for limit in limits if limit is not None}
+    """What the rules of two calls allow: one that is known already, and a new one."""
+    known = await asked.answer(asked.find(b"two", lambda _: two()))
+    new = await asked.answer(asked.prepare(two()))
+    statuses = [*known.decision.statuses, *new.decision.statuses]
+    return {status.limit.requests_per_unit for status in statuses if status.limit is not None}
 
 
 async def test_each_call_is_decided_by_the_old_rules_or_by_the_new_ones() -> None:
