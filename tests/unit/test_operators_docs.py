@@ -224,6 +224,7 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
         "gRPC: a connection without calls": f"{grpc.idle_ms // 60_000} min",
         "gRPC: a client from which nothing comes": f"a PING after {grpc.ping_after_ms // 1000} s, "
         f"which has {grpc.pong_within_ms // 1000} s to be answered",
+        "gRPC: an answer that the client does not read": f"{grpc.pong_within_ms // 1000} s",
         "gRPC: calls of one connection at a time": f"{grpc.max_streams:,}",
         "gRPC: calls that wait for their message": f"{calls.max_waiting}, "
         f"for {calls.message_s:g} s",

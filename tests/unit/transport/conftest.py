@@ -30,9 +30,12 @@ class MoodyStore(AwaitedStore):
         self.hold = False
         self.gate: asyncio.Event | None = None
         self.was_asked = asyncio.Event()
+        self.asked = asyncio.Semaphore(0)
+        """Can be had as often as the store was asked."""
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         self.was_asked.set()
+        self.asked.release()
         if self.error is not None:
             raise self.error
         if self.hold:

@@ -153,7 +153,8 @@ async def test_a_caller_that_cancels_leaves_nothing_behind(running: Running) -> 
     """Calls given up in the middle neither block nor fail those that follow."""
     running.store.hold = True
     calls = [asyncio.create_task(running.call(request("bob"))) for _ in range(20)]
-    await asyncio.sleep(0.05)
+    for _ in calls:
+        await running.store.asked.acquire()
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)

@@ -1,14 +1,13 @@
 """The span of a request over real gRPC: whose trace it is in, and what it tells of the answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import grpc
 import pytest
 from penstock.core.request import Descriptor, Request
-from penstock.core.take import Take, Taken
 from penstock.errors import StoreError
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
@@ -26,22 +25,10 @@ NO_DOMAIN = encode_request(Request("", (Descriptor((("five", "bob"),)),)))
 RPC = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": METHOD}
 
 
-class AskedStore(MoodyStore):
-    """Tells when it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = asyncio.Event()
-
-    async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
-        self.asked.set()
-        return await super().take(takes, now_ms)
-
-
 @dataclass(frozen=True, slots=True)
 class Serving:
     tracing: Traced
-    store: AskedStore
+    store: MoodyStore
     channel: grpc.aio.Channel
 
     async def call(
@@ -66,7 +53,7 @@ class Serving:
 @pytest.fixture
 async def serving(make_server: MakeServer) -> AsyncIterator[Serving]:
     with traced(environment={"OTEL_BSP_SCHEDULE_DELAY": "10"}) as tracing:
-        store = AskedStore()
+        store = MoodyStore()
         limiter = Limiter(store, Options(), lambda: NOW)
         limiter.use(rules())
         service = RateLimitService(limiter, tracer=tracing.tracer)
@@ -157,7 +144,7 @@ async def test_a_caller_that_is_gone_is_told_as_such(serving: Serving) -> None:
     """It is nobody's failure."""
     serving.store.hold = True
     call = asyncio.create_task(serving.call())
-    await serving.store.asked.wait()
+    await serving.store.was_asked.wait()
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     await asyncio.to_thread(serving.tracing.collector.wait_for, f"{SERVICE}/{METHOD}")

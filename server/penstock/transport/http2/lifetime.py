@@ -82,7 +82,6 @@ class Lifetime:
     def _name_last_stream(self, _now_s: float) -> None:
         if not self._inbound.refuses_streams and not self.is_closed:
             self._inbound.refuses_streams = True
-            self._timers.stop(Timer.LAST_STREAM)
             self._outbound.buffer += goaway(self._streams.last_id, ErrorCode.NO_ERROR)
 
     def _check_handshake(self, _now_s: float) -> None:

@@ -62,7 +62,10 @@ class Outbound:
         return self._waiting_bytes + len(self.buffer)
 
     def respond(self, stream: Stream, head: bytes, data: bytes, tail: bytes) -> None:
-        """A whole answer. One that surely fits windows and frames takes the short way."""
+        """A whole answer. One that surely fits windows and frames takes the short way.
+
+        A stream that has data waiting never does, because one of its windows is closed.
+        """
         size = len(data)
         most = size + len(head) + len(tail)
         if (
@@ -71,7 +74,6 @@ class Outbound:
             and most <= self._max_frame
             and head
             and size
-            and stream.waiting is None
             and not self._table_update
         ):
             self._room -= size

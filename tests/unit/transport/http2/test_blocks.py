@@ -61,19 +61,37 @@ def test_a_smaller_table_forgets_the_blocks() -> None:
         blocks.request(refers)
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_a_table_that_shrank_for_a_moment_forgets_the_blocks() -> None:
+    """It has its old size and its first entry again, but not the others."""
+    blocks = Blocks(Bounds())
+    blocks.request(block(*REQUEST) + b"\x40\x01a\x011\x40\x01b\x012")
+    refers = block(*REQUEST) + b"\xbf"
+    assert headers_of(blocks.request(refers))[-1] == ("a", "1")
+    blocks.skip(b"\x3f\x09\x3f\xe1\x1f" + block(*REQUEST))
+    with pytest.raises(ConnectionFault):
+        blocks.request(refers)
+
+
+def test_an_index_may_take_more_than_a_byte() -> None:
+    """A table of many small entries goes beyond 126."""
+    blocks = Blocks(Bounds())
+    names = [f"{i:02}" for i in range(80)]
+    added = b"".join(b"\x40\x02" + name.encode() + b"\x00" for name in names)
+    blocks.request(block(*REQUEST) + added)
+    refers = block(*REQUEST) + b"\xff\x00" + b"\xff\x03" + b"\xfe"
+    found = [name for name, _ in headers_of(blocks.request(refers))[-3:]]
+    assert found == [names[-66], names[-69], names[-65]]
+
+
+@pytest.mark.parametrize(("most_blocks", "most_bytes"), [(8, 10**6), (10**6, 4_000), (8, 100)])
+def test_what_is_remembered_is_bounded(most_blocks: int, most_bytes: int) -> None:
     """In blocks and in bytes, whatever a client sends."""
-    bounds = Bounds(cached_blocks=10, cached_block_bytes=4_000)
-    blocks = Blocks(bounds)
+    blocks = Blocks(Bounds(cached_blocks=most_blocks, cached_block_bytes=most_bytes))
     for i in range(200):
-        blocks.request(block(*REQUEST, ("x", str(i) * (i % 30))))
-        assert len(blocks._seen) <= 10  # noqa: SLF001 - the bound is about what is kept inside
-        assert blocks._seen_bytes <= 4_000  # noqa: SLF001
-    kept = blocks._seen  # noqa: SLF001
-    size = sum(
-        len(sent) + sum(len(n) + len(v) for n, v in head.headers) for sent, head in kept.items()
-    )
-    assert size <= 4_000
+        blocks.request(block(*REQUEST, (f"x-{i}", "v" * (i % 120))))
+        kept = blocks._seen  # noqa: SLF001 - the bound is on what is kept inside
+        assert len(kept) <= most_blocks
+        assert sum(map(len, kept)) <= most_bytes
 
 
 NAMES = st.sampled_from(["a", "b", "cookie", "x-trace", "grpc-timeout"])

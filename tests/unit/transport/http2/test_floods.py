@@ -226,6 +226,29 @@ def test_time_makes_up_for_frames() -> None:
         assert (peer.server.fault is not None) == is_flood
 
 
+def test_a_long_rest_gives_no_more_than_a_full_purse() -> None:
+    """Otherwise a client could save up for a flood."""
+    peer = Peer(Bounds(flood_points=100))
+    ping = frame(PING, 0, 0, bytes(8))
+    for _ in range(3):
+        peer.told(ping * 94)
+        peer.now_s += 1_000_000
+    assert peer.server.fault is None
+    peer.told(ping * 300)
+    assert peer.server.fault is not None
+
+
+def test_settings_cost_more_the_more_streams_they_change() -> None:
+    """Each of them looks at every open stream."""
+    faults = []
+    for streams in (1, 1_600):
+        peer = Peer(Bounds(flood_points=500))
+        peer.send(*(request(2 * i + 1) for i in range(streams)))
+        peer.told(*(frame(SETTINGS, 0, 0, setting(4, i)) for i in range(20)))
+        faults.append(peer.server.fault is not None)
+    assert faults == [False, True]
+
+
 def test_a_clock_that_goes_back_takes_nothing_away() -> None:
     """The answers before it still count."""
     peer = Peer(Bounds(flood_points=10))

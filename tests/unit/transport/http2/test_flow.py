@@ -98,7 +98,21 @@ def test_streams_wait_for_the_window_of_the_connection_in_turn() -> None:
     assert peer.serve(request(7), body=b"seven") == ["HEADERS 7"]
     heard = peer.told(window_update(0, 12))
     assert heard == ["DATA 3 three", "HEADERS 3 END", "DATA 5 five", "HEADERS 5 END", "DATA 7 sev"]
-    assert peer.told(window_update(0, 2)) == ["DATA 7 en", "HEADERS 7 END"]
+    assert peer.told(window_update(0, 1)) == ["DATA 7 e"]
+    assert peer.told(window_update(0, 1)) == ["DATA 7 n", "HEADERS 7 END"]
+
+
+def test_a_stream_without_a_window_does_not_hold_up_the_others() -> None:
+    """It waits for its own window, and the connection's window goes to whoever can use it."""
+    peer = Peer()
+    peer.serve(request(1), body=bytes(65_535))
+    peer.told(set_window(0))
+    assert peer.serve(request(3), body=b"three") == ["HEADERS 3"]
+    assert peer.told(window_update(0, 100)) == []
+    peer.send(request(5), window_update(5, 100))
+    peer.server.respond(5, HEAD, b"five", TAIL)
+    assert peer.heard() == answer(5, "five")
+    assert peer.told(window_update(3, 5)) == ["DATA 3 three", "HEADERS 3 END"]
 
 
 def test_a_window_may_become_negative() -> None:
@@ -153,19 +167,33 @@ def test_a_client_without_a_table_is_told_that_none_is_used() -> None:
 
 
 @pytest.mark.parametrize("who", ["client", "application"])
-def test_a_reset_drops_what_waits(who: str) -> None:
-    """Nothing of it is sent later, and it no longer counts."""
+@pytest.mark.parametrize("closed", ["stream", "connection"])
+def test_a_reset_drops_what_waits(who: str, closed: str) -> None:
+    """Nothing of it is sent later, whichever window it waited for."""
     peer = Peer()
-    peer.told(set_window(0))
-    peer.serve(request(1), request(3), body=b"waiting")
-    if who == "client":
-        peer.told(frame(RST_STREAM, 0, 1, number(8)))
+    if closed == "stream":
+        peer.told(set_window(0))
     else:
-        peer.server.reset(1, ErrorCode.CANCEL)
-        assert peer.heard() == ["RST_STREAM 1 CANCEL"]
-    assert peer.server.queued(1) == 0
-    heard = peer.told(set_window(100))
-    assert heard == ["SETTINGS ACK", "DATA 3 waiting", "HEADERS 3 END"]
+        peer.serve(request(1), body=bytes(65_535))
+    peer.serve(request(3), request(5), body=b"waiting")
+    if who == "client":
+        peer.told(frame(RST_STREAM, 0, 3, number(8)))
+    else:
+        peer.server.reset(3, ErrorCode.CANCEL)
+        assert peer.heard() == ["RST_STREAM 3 CANCEL"]
+    assert peer.server.queued(3) == 0
+    heard = peer.told(set_window(100), window_update(0, 100))
+    assert heard == ["SETTINGS ACK", "DATA 5 waiting", "HEADERS 5 END"]
+
+
+def test_what_a_reset_dropped_no_longer_counts() -> None:
+    """The bound is on what waits, not on what ever waited."""
+    peer = Peer(Bounds(max_waiting_bytes=10_000))
+    peer.told(set_window(0))
+    for stream in range(1, 200, 2):
+        peer.serve(request(stream), body=bytes(1_000))
+        peer.told(frame(RST_STREAM, 0, stream, number(8)))
+    assert peer.server.fault is None
 
 
 def test_streams_that_are_gone_take_no_answers() -> None:
@@ -264,6 +292,17 @@ def test_more_data_than_the_stream_admits_costs_the_stream() -> None:
     assert peer.told(frame(DATA, 0, 1, b"x")) == ["RST_STREAM 1 FLOW_CONTROL_ERROR"]
 
 
+def test_a_window_opens_when_the_client_is_told_and_not_before() -> None:
+    """What was consumed, and not yet announced, is no room."""
+    peer = Peer(Bounds(stream_window=65_536))
+    piece = frame(DATA, 0, 1, bytes(15_000))
+    peer.send(request(1, ends=False), piece * 2)
+    peer.server.consume(1, 30_000)
+    assert peer.heard() == []
+    assert peer.told(piece * 2) == []
+    assert peer.told(piece) == ["RST_STREAM 1 FLOW_CONTROL_ERROR"]
+
+
 def test_more_data_than_the_connection_admits_costs_the_connection() -> None:
     """However many streams it is spread over."""
     peer = Peer(Bounds(connection_window=70_000))
@@ -283,6 +322,15 @@ def test_what_is_consumed_opens_the_windows_again_in_halves() -> None:
     assert peer.heard() == ["WINDOW_UPDATE 1 40000"]
     peer.server.consume(1, 10**9)
     assert peer.heard() == ["WINDOW_UPDATE 0 60000"], "no more than there was"
+
+
+def test_a_stream_that_ended_needs_no_window() -> None:
+    """Only the connection's window is opened again."""
+    peer = Peer(Bounds(stream_window=65_536, connection_window=65_536))
+    peer.send(request(1, ends=False), frame(DATA, 0, 1, bytes(16_384)) * 2)
+    peer.send(frame(DATA, END_STREAM, 1, bytes(16_384)))
+    peer.server.consume(1, 3 * 16_384)
+    assert peer.heard() == ["WINDOW_UPDATE 0 49152"]
 
 
 def test_data_that_nobody_consumed_is_given_back_at_the_end() -> None:

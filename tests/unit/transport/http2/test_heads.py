@@ -167,6 +167,20 @@ def test_a_body_is_as_long_as_it_says(length: int, sent: list[bytes], is_whole: 
         assert peer.heard()[0] == "RST_STREAM 1 PROTOCOL_ERROR"
 
 
+def test_a_list_too_large_for_a_stream_that_is_gone_changes_nothing() -> None:
+    """It was reset already."""
+    peer = Peer(Bounds(max_header_list_bytes=2_000))
+    peer.told(request(1, ends=False), window_update(1, 0))
+    assert peer.told(request(1, *[(f"x-{i}", "v" * 100) for i in range(20)])) == []
+
+
+def test_a_body_that_is_too_long_is_not_read_to_its_end() -> None:
+    """The first byte too many is enough."""
+    peer = Peer()
+    peer.send(request(1, ("content-length", "4"), ends=False), frame(DATA, 0, 1, b"body"))
+    assert peer.told(frame(DATA, 0, 1, b"s")) == ["RST_STREAM 1 PROTOCOL_ERROR"]
+
+
 def test_headers_that_end_a_request_too_early_break_its_length() -> None:
     """The same without any DATA, and with trailers."""
     peer = Peer()

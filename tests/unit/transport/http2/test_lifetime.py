@@ -210,6 +210,16 @@ def test_a_pong_for_a_drain_that_is_not_does_nothing() -> None:
     assert peer.serve(request(1)) == answer(1)
 
 
+def test_a_drain_is_not_cut_short_by_age() -> None:
+    """Whoever drains decides how long that may take."""
+    peer = Peer(BOUNDS)
+    peer.send(request(1))
+    live(peer, 990)
+    peer.server.shut_down(990)
+    assert live(peer, 1_100)[-1] == "GOAWAY 1 NO_ERROR"
+    assert not peer.server.is_over
+
+
 # Ends
 
 

@@ -27,6 +27,7 @@ from tests.unit.transport.http2.peer import (
     SETTINGS,
     WINDOW_UPDATE,
     block,
+    cut,
     number,
     request,
     setting,
@@ -124,6 +125,9 @@ CASES = [
          "FRAME_SIZE_ERROR"),
     lives("stream that depends on itself", opened(1) + frame(PRIORITY, 0, 1, number(1) + b"\0"),
           "RST_STREAM 1 PROTOCOL_ERROR"),
+    lives("stream that depends on itself alone",
+          opened(1) + frame(PRIORITY, 0, 1, number(2**31 + 1) + b"\0"),
+          "RST_STREAM 1 PROTOCOL_ERROR"),
     # 4.1, 5.5, 6.6: frames a server does not know
     lives("unknown frame", frame(0x77, 0xFF, 5, b"anything")),
     dies("push promise", frame(PUSH_PROMISE, END_HEADERS, 1, number(2)), "PROTOCOL_ERROR"),
@@ -201,6 +205,8 @@ CASES = [
          "COMPRESSION_ERROR", 1),
     dies("table size after a field", frame(HEADERS, END, 1, BLOCK + b"\x20"),
          "COMPRESSION_ERROR", 1),
+    dies("table size between fields", frame(HEADERS, END, 1, BLOCK + b"\x21\x01\x00"),
+         "COMPRESSION_ERROR", 1),
     dies("three table sizes", frame(HEADERS, END, 1, b"\x20\x21\x20" + BLOCK),
          "COMPRESSION_ERROR", 1),
     Case("broken block for a closed stream",
@@ -268,6 +274,15 @@ def test_a_connection_that_lives_serves_the_next_request(case: Case) -> None:
     assert event.ended
     assert event.head is not None
     assert event.head.path == b"/service/Method"
+
+
+def test_our_settings_tell_our_bounds() -> None:
+    """So that a client that follows them never meets the bounds."""
+    kind, _, _, payload = next(cut(Connection(BOUNDS, 0.0).output()))
+    assert kind == SETTINGS
+    assert payload == b"".join(
+        [setting(3, 3), setting(4, 65_536), setting(5, 16_384), setting(6, 16_384)]
+    )
 
 
 def test_nothing_is_read_after_the_end() -> None:
