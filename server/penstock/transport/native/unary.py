@@ -15,7 +15,7 @@ from penstock.transport.methods import Unary, Waiting
 from penstock.transport.native.call import OpenCall
 from penstock.transport.native.messages import MessageReader, frame_message, read_lone_message
 from penstock.transport.native.opening import Opening
-from penstock.transport.native.status import ANSWER_HEAD, OK_TAIL, TIME_IS_UP, failed, ok_tail
+from penstock.transport.native.status import ANSWER_HEAD, OK_TAIL, failed, ok_tail
 
 if TYPE_CHECKING:
     from penstock.transport.native.connection import GrpcConnection
@@ -65,10 +65,9 @@ class UnaryCall(OpenCall):
             return
         self._forget()
         if self.timeout_s is not None:
-            self.timeout_s -= self._connection.shared.loop.time() - self._begun_s
-            if self.timeout_s <= 0:
-                self._send_status(failed(*TIME_IS_UP))
-                return
+            # Also with no time left: a charge that was received is made.
+            gone_s = self._connection.shared.loop.time() - self._begun_s
+            self.timeout_s = max(0.0, self.timeout_s - gone_s)
         self._start(message)
 
     def end_unfinished(self) -> None:

@@ -104,16 +104,18 @@ async def test_a_message_that_comes_in_pieces_is_started_once_it_is_whole() -> N
     assert wire.answers()[1]["grpc-status"] == "0"
 
 
-async def test_a_message_that_comes_after_its_deadline_is_not_started() -> None:
-    """Nobody waits for the answer."""
+async def test_a_message_that_comes_after_its_deadline_is_started_even_so() -> None:
+    """With no time to wait: a charge that was received is made."""
     method = HeldMethod()
     wire = Wire(methods(method.start))
     head = call_headers(b"/a.B/C", [(b"grpc-timeout", b"1m")])
     wire.send(frame(HEADERS, END_HEADERS, 1, head))
     await asyncio.sleep(0.01)
     wire.send(frame(DATA, END_STREAM, 1, b"\0\0\0\0\0"))
-    assert method.held == []
-    assert wire.answers()[1]["grpc-message"] == "Deadline Exceeded"
+    (held,) = method.held
+    assert held.within_s == 0
+    await wire.written.wait()
+    assert held.ended_by == ["expire"]
 
 
 async def test_a_client_that_does_not_read_is_not_read_from() -> None:
