@@ -16,12 +16,12 @@ from penstock.core.foreign_text import show
 LOG: Final = logging.getLogger(__name__)
 
 REMEMBERED: Final = 1024
-"""Certificates that were looked at, by their names: a server has a few clients, often one."""
+"""The number of certificates whose result is remembered. A server has few clients, often one."""
 
 _LABEL: Final = "[a-z0-9_][a-z0-9_-]*"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-"""How a URI begins (RFC 3986, section 3.1). No DNS name has a colon."""
+"""The beginning of a URI (RFC 3986, section 3.1). A DNS name has no colon."""
 
 REFUSED: Final = "the client's certificate does not have the name that this server asks for"
 """Answered as PERMISSION_DENIED. Not UNAUTHENTICATED: who they are is known, and no other try with
@@ -37,10 +37,10 @@ class Names:
     ip: tuple[str, ...] = ()
 
     def include(self, wanted: str) -> bool:
-        """Whether one is meant by a name, URI or address.
+        """Whether the certificate has the wanted name, URI or address.
 
-        What is wanted decides which kind is looked at: a CA that hands out any DNS name may not
-        hand out any URI, so a DNS name that reads like a URI must not pass as one.
+        The form of the wanted text decides which kind of names is compared. A CA may give out any
+        DNS name but not any URI, so a DNS name that looks like a URI must not count as a URI.
         """
         address = _address(wanted.removeprefix("[").removesuffix("]"))
         if address is not None:
@@ -51,7 +51,7 @@ class Names:
 
 
 def _dns_fits(pattern: str, name: str) -> bool:
-    """As the reference server's language has it: a leading `*` is for exactly one label."""
+    """Compare as the reference server does (by Go's rules): a leading `*` is exactly one label."""
     pattern, name = pattern.lower(), name.lower()
     if pattern == name:
         return True
@@ -78,7 +78,8 @@ class AllowedName:
         """Whether a certificate with these names is let in."""
 
     def _look(self, names: Names) -> bool:
-        """Only once for each certificate's names, so the log holds a line and not a flood."""
+        """Compare the names. The cache calls this once for each certificate, so the log gets one
+        line for it."""
         found = names.include(self._name)
         if not found:
             shown = show(repr(names))

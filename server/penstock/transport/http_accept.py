@@ -12,7 +12,7 @@ from penstock.transport.http_connection import Connections
 LOG: Final = logging.getLogger(__name__)
 
 GRACE_S: Final = 1.0
-"""For answers under way when the server stops. aiohttp waits so long twice."""
+"""How long a stop waits for answers under way. aiohttp waits this long twice."""
 
 
 class Accepting(Acceptor):
@@ -25,9 +25,9 @@ class Accepting(Acceptor):
         super().__init__(f"the HTTP port {write_address(host, port)}", listening)
 
     async def stop(self) -> None:
-        """Take no more connections, and give answers under way a moment to finish."""
+        """Accept no more connections, and wait a moment for answers under way."""
         await self.stop_accepting()
-        # Requests that have come already are begun before idle connections are closed.
+        # Begin requests that have already arrived, before idle connections are closed.
         await asyncio.sleep(0)
         self._connections.pre_shutdown()
         await self._connections.shutdown(GRACE_S)
@@ -41,7 +41,7 @@ class Accepting(Acceptor):
                 self.name,
             )
             self._connections.end_longest_idle()
-        # One by one, so that the number of connections is always known.
+        # Connect one client at a time, so that the number of connections is always known.
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(self._connections, accepted)
 

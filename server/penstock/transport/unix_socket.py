@@ -18,18 +18,19 @@ from typing import Final
 from penstock.errors import ConfigError
 
 NOBODY_LISTENS: Final = (errno.ECONNREFUSED, errno.ENOENT)
-"""A socket that a killed server left behind, or one that was removed a moment ago."""
+"""A killed server left the socket behind, or the socket was removed a moment ago."""
 
 NO_PLACE: Final = "the path is too long, or its directory does not exist"
 
 LOCK_TRIES: Final = 100
 LOCK_PAUSE_S: Final = 0.05
-"""Another server that starts holds the lock for milliseconds: wait 5 s at most."""
+"""Another server that starts holds the lock for milliseconds. Wait for at most 5 s."""
 
 
 @asynccontextmanager
 async def free_path(path: str) -> AsyncIterator[None]:
-    """Bind the path within the block. ConfigError if the path is in use, or no socket."""
+    """Within the block, the caller may bind the path. ConfigError if the path is in use, or is not
+    a socket."""
     async with _locked(Path(path).parent):
         _check(path)
         yield
@@ -83,7 +84,7 @@ def _check(path: str) -> None:
             "remove it, or choose another path with --grpc-uds"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        # A listener whose queue is full would have a blocking connect wait.
+        # A blocking connect would wait if the listener's queue is full.
         asking.setblocking(False)
         try:
             asking.connect(path)
@@ -103,7 +104,8 @@ def _check(path: str) -> None:
 
 @asynccontextmanager
 async def _locked(folder: Path) -> AsyncIterator[None]:
-    """Two servers that start at once must not both find the same path free."""
+    """Hold a lock on the folder, so that two servers that start at once do not both find the path
+    free."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
