@@ -1,7 +1,7 @@
-"""Lets in only clients whose certificate has a certain name.
+"""Admits only clients whose certificate has a certain name.
 
-Clients are refused by their calls, not in the handshake: so they are told, and gRPC for Python has
-no other place for it.
+The server refuses the calls of other clients, not their handshakes. So clients learn the reason.
+gRPC for Python can't check names in the handshake anyway.
 """
 
 import ipaddress
@@ -24,8 +24,8 @@ _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 """The beginning of a URI (RFC 3986, section 3.1). A DNS name has no colon."""
 
 REFUSED: Final = "the client's certificate does not have the name that this server asks for"
-"""Answered as PERMISSION_DENIED. Not UNAUTHENTICATED: who they are is known, and no other try with
-this certificate would help."""
+"""Sent with PERMISSION_DENIED. UNAUTHENTICATED would be wrong: the client is known, and another try
+with this certificate would fail, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class AllowedName:
     def __init__(self, name: str) -> None:
         self._name = name
         self.is_among = lru_cache(REMEMBERED)(self._look)
-        """Whether a certificate with these names is let in."""
+        """Whether a client with these names is admitted."""
 
     def _look(self, names: Names) -> bool:
         """Compare the names. The cache calls this once for each certificate, so the log gets one

@@ -34,7 +34,7 @@ class Shares:
     """The most connections at a time."""
 
     grpc: int
-    """Of each process that answers gRPC."""
+    """For each process that answers gRPC."""
     http: int
     other: int
     """For each of the other HTTP ports."""
@@ -57,7 +57,7 @@ def open_files_limit() -> int:
 
 
 def share(limit: int, grpc_wanted: int = 0, workers: int = 1) -> Shares:
-    """Divide what each process may open; ConfigError if it is too little for what is wanted.
+    """Divide the limit of each process. ConfigError if it is too low for the wanted number.
 
     `grpc_wanted` connections are for all workers together.
     """

@@ -1,4 +1,4 @@
-"""Takes connections in on one HTTP port, a bounded number of them."""
+"""Accepts connections on one HTTP port, up to a bound."""
 
 import asyncio
 import logging
@@ -16,7 +16,8 @@ GRACE_S: Final = 1.0
 
 
 class Accepting(Acceptor):
-    """The newest connection is always let in. The one that was idle longest makes room for it."""
+    """One open port. A new connection is always admitted. Above the bound, the connection that was
+    idle longest is ended."""
 
     def __init__(self, listening: socket.socket, connections: Connections, most: int) -> None:
         host, port = listening.getsockname()[:2]

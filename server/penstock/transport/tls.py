@@ -43,7 +43,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What was in the files. It was checked, and goes together."""
+    """The content of the files. The files were checked, and belong together."""
 
     cert: Pem
     key: Pem
@@ -73,9 +73,10 @@ def choose_tls(
 
 
 class FollowedTls(Generic[T]):
-    """What the next handshake is to use. `make` makes it for a transport.
+    """The files that the next handshake uses. `make` turns them into an object of the transport.
 
-    It outlives a restart of the transport: files that went bad meanwhile change nothing then.
+    This object outlives a restart of the transport. So files that became unusable meanwhile change
+    nothing.
     """
 
     def __init__(self, tls: Tls, make: Callable[[TlsFiles], T]) -> None:
@@ -86,7 +87,7 @@ class FollowedTls(Generic[T]):
         self.last_good = self._make(self._read(may_be_expired=True))
 
     def fetch(self) -> T | None:
-        """What is new; None if nothing is. Two threads must not ask at once."""
+        """The new object, or None if no file changed. Two threads must not call this at once."""
         now = self._fingerprint()
         if now == self._seen:
             return None
