@@ -74,7 +74,7 @@ class PreparedRequests:
         self._kept[prepared.source] = prepared
 
     def replace(self, old: Prepared, new: Prepared) -> None:
-        """Store a newer plan. If the old one was removed, the rules may have changed: do nothing."""
+        """Store a newer plan. Do nothing if the old one was removed: the rules may have changed."""
         if self._kept.get(old.source) is old:
             self._kept[old.source] = new
 
