@@ -24,7 +24,7 @@ from tests.support.http2 import (
     frame,
     literal,
 )
-from tests.support.processes import Penstock, penstock, wait_for
+from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import get
 
 CONNECTIONS = 150
@@ -69,7 +69,7 @@ def mutate(rng: random.Random, frames: list[bytes]) -> list[bytes]:
 
 def send(server: Penstock, data: bytes) -> None:
     """Send, and read until the server has nothing more to say or closes."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as connection:
         try:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)

@@ -20,7 +20,7 @@ from penstock.transport.rls import RateLimitService
 from tests.attacks.calls import PATH, RULES, call
 from tests.support.http2 import END_HEADERS, HEADERS, call_headers, connect, frame
 from tests.support.metrics import read_text, sample
-from tests.support.processes import Penstock, penstock
+from tests.support.processes import PATIENCE_S, Penstock, penstock
 from tests.support.transports import MakeServer
 from tests.support.web import get
 from tests.unit.transport.conftest import NOW, Running, rules
@@ -122,7 +122,7 @@ async def test_streams_that_stay_open_are_few(make_server: MakeServer) -> None:
         assert await watch(b"").code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         kept[0].cancel()
         # The server hears of that a moment later.
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not await is_kept(watch(b"")):
                 pass
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.e2e.rls_client import XdsClient
-from tests.support.processes import Penstock, penstock
+from tests.support.processes import PATIENCE_S, Penstock, penstock
 from tests.support.web import decide, get
 from tests.unit.cli.command import run
 
@@ -78,10 +78,10 @@ def test_silent_connections_take_no_page_and_no_client_away(
     ):
         check: grpc.UnaryUnaryMultiCallable[bytes, bytes]
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
-        check(b"", timeout=30)
+        check(b"", timeout=PATIENCE_S)
         with silence(*[getattr(server, port) for port in ports.split()]):
             assert_serving(server)
-            check(b"", timeout=30)
+            check(b"", timeout=PATIENCE_S)
         assert_serving(server)
 
 

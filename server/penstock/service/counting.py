@@ -1,6 +1,6 @@
 """Counts decisions, as the reference server counts them, for the operator's metrics.
 
-The law of this file: what a client chose never becomes a label, but where a rule says so.
+The law of this file: text that a client chose never becomes a label, unless a rule asks for it.
 """
 
 from collections.abc import Iterator
@@ -19,19 +19,19 @@ from penstock.telemetry.metrics import Metrics
 
 UNKNOWN_DOMAIN: Final = "unknown"
 OVERRIDE: Final = "override"
-"""What rates that requests bring along are counted under, whatever their keys."""
+"""The label under which all overrides (rates in requests) are counted, whatever their keys."""
 
 MAX_SHARED: Final = 1_000
-"""Requests differ in their values, and few in where they are counted. What all of them use stays in
-the processor's caches: counting takes a third less time."""
+"""The most shared `Counts`. Many requests are counted in the same place. Shared objects stay in the
+processor's caches, so counting takes a third less time (measured)."""
 
 RULES_A_SLICE: Final = 50
-"""To show a rule takes 5 to 10 µs."""
+"""It takes 5 to 10 µs to show a rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Where a descriptor is counted."""
+    """The counters of one descriptor."""
 
     number: int
     hits: Hits
@@ -42,12 +42,12 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Where the decisions on a request are counted."""
+    """The counters of one request."""
 
     ok: Value
     over: Value
     parts: tuple[_Counted, ...]
-    """Of the descriptors that are counted."""
+    """One for each descriptor that is counted."""
     refunded: int
 
 
@@ -77,7 +77,7 @@ class Counting:
         yield from metrics.limit_burst.show(bursts)
 
     def prepare(self, domain: Domain | None, request: Request, plan: Plan) -> Counts:
-        """Find where the decisions on a request will be counted."""
+        """Find the counters for the decisions on a request."""
         name = UNKNOWN_DOMAIN if domain is None else domain.name
         refunded = 0
         parts = []
@@ -102,7 +102,7 @@ class Counting:
         if descriptor.override is not None:
             path: Path = (domain.name, OVERRIDE)
         elif not rule:
-            # Stored limits: the keys are those of a mapping, which the operator chose.
+            # For stored limits, the keys are those of a mapping, which the operator chose.
             path = (domain.name, *(key for key, _ in descriptor.entries))
         else:
             plain, shown = domain.rule_keys(descriptor.entries)
@@ -112,15 +112,15 @@ class Counting:
     def _near_limit_below(self, part: Part) -> int:
         """Below this balance, the decision on a descriptor counts as near its limit, or as over it.
 
-        With several limits, every balance counts: only the decision tells which limit it is about.
+        With several limits, any balance may be near: only the decision tells which limit applies.
         """
         limits = [limit for leg in part.legs for limit in leg.limits]
         return max(1, self._near_from(limits[0])) if len(limits) == 1 else UINT32_MAX + 1
 
     def _near_from(self, limit: Limit) -> int:
-        """A hit is near the limit if it leaves less than this."""
+        """A hit is near the limit if less than this is left after it."""
         burst = limit.burst // MILLI
-        # To six digits, so that 0.57 of 100 is 57.
+        # Round to six digits, so that 0.57 of 100 is 57.
         return burst - int(round(burst * self._near_limit_ratio, 6))
 
     def count(self, counts: Counts, decision: Decision) -> None:
@@ -137,7 +137,7 @@ class Counting:
             self._metrics.refunds.value += counts.refunded
 
     def _count_near(self, hits: Hits, amount: int, status: Status) -> None:
-        """What is denied is denied whole: no part of it counts as near the limit."""
+        """Count a status that is over or near its limit. A denied amount counts as over in full."""
         if status.over or status.shadowed:
             hits.over_limit += amount
             if status.shadowed:
@@ -148,7 +148,7 @@ class Counting:
 
 
 def _rule_nodes(rules: Rules) -> Iterator[tuple[Domain, tuple[Node, ...]]]:
-    """For each rule: its domain, and the nodes that lead to it."""
+    """For each rule, its domain and the path of nodes to the rule."""
     for domain in rules.values():
         for nodes in domain.rule_nodes():
             yield domain, nodes

@@ -1,7 +1,7 @@
 """The limiter: a request in, an answer out.
 
-`start` answers at once where nothing has to be waited for, and otherwise gives a `Taking`, which
-tells what it waits for. `answer` is the same for callers that can await.
+`start` answers at once if the store can. Otherwise it returns a `Taking` with the future that it
+waits for. `answer` does the same for callers that can await.
 """
 
 import asyncio
@@ -35,17 +35,18 @@ from penstock.telemetry.metrics import Metrics
 LOG: Final = logging.getLogger(__name__)
 
 STORE_SHARE: Final = 0.9
-"""Of the caller's time, for the store: the rest is for the answer that it took too long."""
+"""The store's share of the caller's time. In the rest, the server can still answer that the store
+was too slow."""
 
 MAX_WARNED: Final = 1_000
-"""Missing limits to tell of: clients may choose the names, which are kept as they are shown."""
+"""The most missing limits to warn of. Clients may choose the names, so the set is bounded."""
 
 
 class Taking:
     """A decision that waits for the store.
 
-    Call either `finish`, once `future` is done, or `expire`, if the caller can't wait any longer.
-    For a caller that is gone, cancel `future`: charges and refunds land even so.
+    Call `finish` when `future` is done, or `expire` if the caller can't wait any longer. If the
+    caller is gone, cancel `future`: charges and refunds land all the same.
     """
 
     __slots__ = ("_limiter", "_now_ms", "_planned", "_prepared", "future")
@@ -58,7 +59,7 @@ class Taking:
         planned: Planned | None = None,
         now_ms: int = 0,
     ) -> None:
-        """`future` is that of the store, for a plan that is made; without one, of the answer."""
+        """With `planned`, `future` is the store's result. Without, it is the answer."""
         self._limiter = limiter
         self._prepared = prepared
         self._planned = planned
@@ -66,7 +67,7 @@ class Taking:
         self.future = future
 
     def finish(self) -> Answer:
-        """The answer. StoreError if the store failed, unless the options say what then."""
+        """The answer. StoreError if the store failed and no answer is configured for that."""
         try:
             result = self.future.result()
         except StoreError as exc:
@@ -76,9 +77,9 @@ class Taking:
         return self._limiter.decide(self._prepared, self._planned, result, self._now_ms)
 
     def expire(self) -> Answer:
-        """The answer to a caller whose deadline comes before the store's answer."""
+        """The answer to a caller whose deadline comes before the store's result."""
         self.future.cancel()
-        # Nobody else looks at what becomes of it.
+        # Nobody else will read the result.
         self.future.add_done_callback(_retrieve)
         return self._limiter.answer_late(self._prepared.request)
 
@@ -114,8 +115,8 @@ class Limiter:
         run_at_once(self.use_in_slices(rules))
 
     def use_in_slices(self, rules: Rules) -> Slices[None]:
-        """As `use`, in slices. Calls that come between two slices are decided by the old rules or
-        by the new rules, never by some of both."""
+        """As `use`, in slices. A call between two slices is decided by the old rules or by the new
+        rules, never by a mixture."""
         if self._shows_rules:
             yield from self._counting.use(rules)
         now_ms = self._clock_ms()
@@ -124,7 +125,7 @@ class Limiter:
         yield from free(self._kept.clear())
 
     def find(self, data: bytes, decode: Decode) -> Prepared:
-        """Prepare the request that some bytes stand for, unless it is known already."""
+        """The prepared request for these bytes, from the cache if possible."""
         return self._kept.get(data) or self._prepare_new(data, decode)
 
     def _prepare_new(self, data: bytes, decode: Decode) -> Prepared:
@@ -135,9 +136,9 @@ class Limiter:
         return prepared
 
     def prepare(self, request: Request) -> Prepared:
-        """Work out what a request asks for, which depends on the rules alone.
+        """Match a request with the rules, and plan it if it needs no stored limits.
 
-        RequestError if it can't be decided.
+        RequestError if the request can't be decided.
         """
         if not request.domain:
             raise RequestError("rate limit domain must not be empty")
@@ -161,9 +162,9 @@ class Limiter:
         )
 
     def start(self, prepared: Prepared, *, only_looks: bool = False) -> Answer | Taking:
-        """Decide, at once if nothing has to be waited for. Errors are those of `answer`.
+        """Decide at once if possible. The errors are those of `answer`.
 
-        A caller that `only_looks` makes nothing metered.
+        With `only_looks`, the call makes no rule metered.
         """
         planned = prepared.planned
         if prepared.replans or planned is None:
@@ -177,9 +178,9 @@ class Limiter:
     async def answer(
         self, prepared: Prepared, timeout_s: float | None = None, *, only_looks: bool = False
     ) -> Answer:
-        """Decide. StoreError if the store can't do its part, unless the options say what then.
+        """Decide. StoreError if the store failed and no answer is configured for that.
 
-        `timeout_s` is how long the caller waits.
+        `timeout_s` is the time that the caller waits.
         """
         started = self.start(prepared, only_looks=only_looks)
         if isinstance(started, Answer):
@@ -188,9 +189,9 @@ class Limiter:
         return started.finish() if started.future.done() else started.expire()
 
     def turn_away(self, prepared: Prepared, calls: int) -> Answer:
-        """Answer without deciding, because so many calls are under way already.
+        """Answer without deciding, because too many calls are under way.
 
-        OverloadError, unless the options say what to answer then.
+        OverloadError if no answer is configured for that.
         """
         self._metrics.overload.add()
         if prepared.reports:
@@ -203,7 +204,7 @@ class Limiter:
     def decide(
         self, prepared: Prepared, planned: Planned, taken: Sequence[Taken], now_ms: int
     ) -> Answer:
-        """Turn what was taken into the answer, and count it."""
+        """Make the answer from the results of the takes, and count the decision."""
         options, plan = self._options, planned.plan
         decision = decide(plan, taken, options.behaviour, now_ms)
         self._counting.count(planned.counts, decision)
@@ -214,13 +215,13 @@ class Limiter:
         return Answer(decision, headers, metadata, plan)
 
     def answer_late(self, request: Request) -> Answer:
-        """Answer a caller whose deadline came before the store's answer."""
+        """Answer a caller whose deadline came before the store's result."""
         self._metrics.store_errors.of("deadline").add()
         text = "the store did not answer before the caller's deadline"
         return self.answer_blindly(request, StoreError(text, kind="deadline"))
 
     def answer_blindly(self, request: Request, error: StoreError) -> Answer:
-        """Answer as configured for times when the store fails: by the flag, or what is stored."""
+        """Give the answer that a flag, or the stored setting, configures for a failed store."""
         choice = self._options.on_unavailable
         if choice == "error" and self._policies is not None:
             choice = cast("OnUnavailable", self._policies.on_unavailable or "error")
@@ -246,7 +247,7 @@ class Limiter:
         return self.decide(prepared, planned, taken, now_ms)
 
     def _known_chains(self, prepared: Prepared) -> Sequence[Chain] | None:
-        """The stored limits that a request needs; None if the store has to be asked for them."""
+        """The stored limits that a request needs. None if they have to be read first."""
         if not prepared.keys or self._policies is None:
             return ()
         return self._policies.known(prepared.keys)
@@ -260,7 +261,7 @@ class Limiter:
         return begun.finish()
 
     def _plan(self, prepared: Prepared, chains: Sequence[Chain]) -> Planned:
-        """The plan by what is known now, which may be made already."""
+        """The plan for these limits. An earlier plan is used again if nothing has changed."""
         planned = prepared.planned
         if (
             planned is None
@@ -288,7 +289,7 @@ class Limiter:
         return Planned(plan, counts, chains, version)
 
     def _warn_once(self, missing: str) -> None:
-        """An amount for a limit that nobody has is no reason to refuse, nor to keep quiet."""
+        """Log an amount for a limit that does not exist. Such an amount is not refused."""
         self._metrics.missing_limits.add()
         shown = show(missing)
         if len(self._warned) < MAX_WARNED and shown not in self._warned:
@@ -297,19 +298,19 @@ class Limiter:
 
 
 async def wait_for(future: "asyncio.Future[Any]", timeout_s: float | None) -> None:
-    """Wait until a future is done, or the store's share of the caller's time is up."""
+    """Wait until a future is done, or until the store's share of the caller's time is over."""
     store_s = None if timeout_s is None else timeout_s * STORE_SHARE
     try:
         await asyncio.wait([future], timeout=store_s)
     except asyncio.CancelledError:
         future.cancel()
-        # What the store does for a caller that is gone begins before the caller's task ends.
+        # Let the store react to the cancellation before the caller's task ends.
         await asyncio.wait([future])
         raise
 
 
 def _retrieve(future: "asyncio.Future[Any]") -> None:
-    """Look at an error that is nobody's concern any more, so that asyncio does not log it."""
+    """Read the error of a future that nobody waits for, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()
 

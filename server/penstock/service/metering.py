@@ -1,9 +1,9 @@
 """Learns which rules and mappings are metered: those that a client has asked with an amount of 0.
 
-Nothing of this is stored. After a start, a server learns it again with the first checks that come.
-Until then a report must not be lost: in the first minute after a rule is loaded, an amount that
-does not fit counts as a report. A cost that is refused in that minute is charged, too, as a price:
-its client waits at most until that debt is repaid.
+This knowledge is not stored. After a start, the server learns it again from the first checks. Until
+then, no report must be lost. So in the first minute after a rule is loaded, an amount that does not
+fit counts as a report. The price: a cost that is refused in this minute is charged, too, and its
+client waits until this debt is repaid.
 """
 
 from collections.abc import Iterator
@@ -16,26 +16,26 @@ from penstock.core.take import Mode
 from penstock.slices import Slices
 
 LEARNS_MS: Final = 60_000
-"""A client that meters checks before each of its requests, so a minute shows one of its checks."""
+"""A client that meters checks before each request, so a minute shows at least one check."""
 
 MAX_LEARNED: Final = 10_000
-"""Meters that no file names: the keys of overrides come with the requests."""
+"""The most meters that no file names. The keys of overrides come from requests."""
 
 METERS_A_SLICE: Final = 200
-"""To look one up takes 1 to 2 µs."""
+"""It takes 1 to 2 µs to look up a meter."""
 
 
 class Metering:
     def __init__(self) -> None:
         self._metered: set[Meter] = set()
         self._loaded_ms: dict[Meter, int] = {}
-        """When each rule, each mapping and each domain was first loaded."""
+        """The time at which each rule, mapping and domain was first loaded."""
         self._learned_ms: int = NEVER
-        """When the next of them has been there for a minute."""
+        """The next time at which one of them has been loaded for a minute."""
         self._version = 0
 
     def use(self, rules: Rules, now_ms: int) -> Slices[None]:
-        """Go by these rules, from the end of this on. Those that were there before are known."""
+        """Use these rules once all slices are done. Rules that stay keep their state."""
         loaded_ms: dict[Meter, int] = {}
         for number, meter in enumerate(_meters(rules), start=1):
             loaded_ms[meter] = self._loaded_ms.get(meter, now_ms)
@@ -50,13 +50,13 @@ class Metering:
         self._look_ahead(now_ms)
 
     def version_at(self, now_ms: int) -> int:
-        """Count the changes of what is known. A plan that was made under another is void."""
+        """The version of this knowledge. A plan of another version is out of date."""
         if now_ms >= self._learned_ms:
             self._look_ahead(now_ms)
         return self._version
 
     def own_amount(self, meter: Meter, now_ms: int) -> Mode:
-        """Tell how to take an amount that a descriptor brings."""
+        """The mode in which to take a descriptor's own amount."""
         if meter in self._metered:
             return Mode.CHARGE
         loaded_ms = self._loaded_ms.get(meter)
@@ -65,7 +65,7 @@ class Metering:
         return Mode.TAKE_OR_CHARGE if now_ms < loaded_ms + LEARNS_MS else Mode.TAKE
 
     def learn(self, meters: tuple[Meter, ...]) -> None:
-        """A client asked these with an amount of 0."""
+        """Remember that a client asked these meters with an amount of 0."""
         new = [meter for meter in meters if meter not in self._metered]
         if new and len(self._metered) < len(self._loaded_ms) + MAX_LEARNED:
             self._metered.update(new)

@@ -1,7 +1,7 @@
-"""Keeps requests that were worked out, by their bytes: clients send the same ones over and over.
+"""A cache of prepared requests, by their bytes. Clients send the same requests again and again.
 
-The laws of this file: what is kept never changes, it is only replaced, so a call may hold on to it
-across an await; and nothing is kept without bound, because clients choose the bytes.
+The laws of this file: a cached value never changes, it is only replaced. So a call may use its
+value across an await. And the cache is bounded, because clients choose the bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +16,17 @@ from penstock.core.take import Key
 from penstock.service.counting import Counts
 
 KEPT: Final = 16_384
-"""Requests. Working one out takes as long as deciding it."""
+"""The most requests in the cache. To prepare a request takes as long as to decide it."""
 
 KEPT_BYTES: Final = 1_024
 KEPT_DESCRIPTORS: Final = 8
 KEPT_ENTRIES: Final = 64
-"""Longer requests are rare, and clients choose what is in them: at most some 100 MB are kept."""
+"""Longer requests are not cached. They are rare, and clients choose their content. So the cache has
+at most about 100 MB."""
 
 
 class Planned(NamedTuple):
-    """What to take for a request, and where the decision on it is counted.
+    """What to take for a request, and the counters of its decision.
 
     These belong together: a call keeps the value that it began with, whatever other calls of the
     same request find out meanwhile.
@@ -34,29 +35,29 @@ class Planned(NamedTuple):
     plan: Plan
     counts: Counts
     chains: Sequence[Chain] = ()
-    """The stored limits that the plan was made of."""
+    """The stored limits that the plan was made from."""
     metering: int = 0
-    """The version of what was known of metering."""
+    """The version of the knowledge about metering."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request, and what to take for it. Good for any number of calls under the same rules."""
+    """A request, and its plan. It serves any number of calls under the same rules."""
 
     request: Request
     matched: Matched
     planned: Planned | None
-    """None while stored limits were not looked up."""
+    """None until the stored limits have been read."""
     replans: bool
-    """The plan changes with stored limits, or with what is learned of metering."""
+    """Whether the plan depends on stored limits, or on the knowledge about metering."""
     keys: tuple[Key, ...]
-    """Whose stored limits the request needs; empty if rules alone decide."""
+    """The keys whose stored limits the request needs. Empty if only rules apply."""
     has_checks: bool
-    """Some descriptor asks with an amount of 0."""
+    """Whether a descriptor asks with an amount of 0."""
     reports: bool
-    """The request may report usage, so it must land even if its caller has gone away."""
+    """Whether the request may report usage. A report must land even if its caller is gone."""
     source: bytes = b""
-    """The bytes that it is kept by; empty if it is not kept."""
+    """The request's bytes, its key in the cache. Empty if the request is not cached."""
 
 
 class PreparedRequests:
@@ -67,28 +68,28 @@ class PreparedRequests:
         return self._kept.get(data)
 
     def keep(self, prepared: Prepared) -> None:
-        """Keep a request that was worked out for the first time; the oldest has to make room."""
+        """Add a request to the cache. If the cache is full, the oldest request is removed."""
         if len(self._kept) >= KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[prepared.source] = prepared
 
     def replace(self, old: Prepared, new: Prepared) -> None:
-        """Keep a newer plan, unless the old one went meanwhile: the rules may be others by now."""
+        """Store a newer plan. Do nothing if the old one was removed: the rules may have changed."""
         if self._kept.get(old.source) is old:
             self._kept[old.source] = new
 
     def clear(self) -> list[Prepared]:
-        """Keep nothing any longer. Returns what was kept, for the caller to free in slices."""
+        """Empty the cache. Return its old content, which the caller frees in slices."""
         kept, self._kept = self._kept, {}
         return list(kept.values())
 
 
 def is_kept(data: bytes, descriptors: Sequence[Descriptor]) -> bool:
-    """Whether to keep a request. An empty entry is two bytes on the wire, and sixty in memory."""
+    """Whether to cache a request. An empty entry has two bytes on the wire, and sixty in memory."""
     if len(data) > KEPT_BYTES or len(descriptors) > KEPT_DESCRIPTORS:
         return False
     return sum([len(descriptor.entries) for descriptor in descriptors]) <= KEPT_ENTRIES
 
 
 Decode = Callable[[bytes], Request]
-"""Reads a request from its bytes. InvalidRequestError if that can't be done."""
+"""Reads a request from its bytes. InvalidRequestError if this fails."""

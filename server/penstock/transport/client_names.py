@@ -1,7 +1,7 @@
-"""Lets in only clients whose certificate has a certain name.
+"""Admits only clients whose certificate has a certain name.
 
-Clients are refused by their calls, not in the handshake: so they are told, and gRPC for Python has
-no other place for it.
+The server refuses the calls of other clients, not their handshakes. So clients learn the reason.
+gRPC for Python can't check names in the handshake anyway.
 """
 
 import ipaddress
@@ -16,16 +16,16 @@ from penstock.core.foreign_text import show
 LOG: Final = logging.getLogger(__name__)
 
 REMEMBERED: Final = 1024
-"""Certificates that were looked at, by their names: a server has a few clients, often one."""
+"""The number of certificates whose result is remembered. A server has few clients, often one."""
 
 _LABEL: Final = "[a-z0-9_][a-z0-9_-]*"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-"""How a URI begins (RFC 3986, section 3.1). No DNS name has a colon."""
+"""The beginning of a URI (RFC 3986, section 3.1). A DNS name has no colon."""
 
 REFUSED: Final = "the client's certificate does not have the name that this server asks for"
-"""Answered as PERMISSION_DENIED. Not UNAUTHENTICATED: who they are is known, and no other try with
-this certificate would help."""
+"""Sent with PERMISSION_DENIED. UNAUTHENTICATED would be wrong: the client is known, and another try
+with this certificate would fail, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Names:
     ip: tuple[str, ...] = ()
 
     def include(self, wanted: str) -> bool:
-        """Whether one is meant by a name, URI or address.
+        """Whether the certificate has the wanted name, URI or address.
 
-        What is wanted decides which kind is looked at: a CA that hands out any DNS name may not
-        hand out any URI, so a DNS name that reads like a URI must not pass as one.
+        The form of the wanted text decides which kind of names is compared. A CA may give out any
+        DNS name but not any URI, so a DNS name that looks like a URI must not count as a URI.
         """
         address = _address(wanted.removeprefix("[").removesuffix("]"))
         if address is not None:
@@ -51,7 +51,7 @@ class Names:
 
 
 def _dns_fits(pattern: str, name: str) -> bool:
-    """As the reference server's language has it: a leading `*` is for exactly one label."""
+    """Compare as the reference server does (by Go's rules): a leading `*` is exactly one label."""
     pattern, name = pattern.lower(), name.lower()
     if pattern == name:
         return True
@@ -75,10 +75,11 @@ class AllowedName:
     def __init__(self, name: str) -> None:
         self._name = name
         self.is_among = lru_cache(REMEMBERED)(self._look)
-        """Whether a certificate with these names is let in."""
+        """Whether a client with these names is admitted."""
 
     def _look(self, names: Names) -> bool:
-        """Only once for each certificate's names, so the log holds a line and not a flood."""
+        """Compare the names. The cache calls this once for each certificate, so the log gets one
+        line for it."""
         found = names.include(self._name)
         if not found:
             shown = show(repr(names))

@@ -1,7 +1,7 @@
-"""How many files the process may open, and which part of that goes to connections.
+"""Divides the number of files that the process may open between the ports.
 
-The law of this file: connections, all ports together, leave enough for the store and for the rest
-of the process, so that clients can't starve these.
+The law of this file: the connections of all ports together leave enough files for the store and for
+the rest of the process. So clients can't starve these.
 """
 
 import math
@@ -12,43 +12,43 @@ from typing import Final
 from penstock.errors import ConfigError
 
 WANTED: Final = 65_536
-"""As many as the bounds below could need, many times over. Some systems allow a billion."""
+"""Many times more than the bounds below need. Some systems allow a billion."""
 
 RESERVED: Final = 256
-"""For all but connections of clients: 128 to DynamoDB at most, 20 of the process itself, some for
-SQLite, traces, StatsD and looking up names."""
+"""Files that are not connections of clients: at most 128 to DynamoDB, 20 of the process itself, and
+some for SQLite, traces, StatsD and DNS."""
 
 MAX_GRPC: Final = 10_000
-"""By default. An idle connection takes 17 KB of memory (measured), so these are 170 MB."""
+"""The default. An idle connection takes 17 KB of memory (measured), so all take 170 MB."""
 
 MAX_HTTP: Final = 1_000
 MAX_OTHER: Final = 64
-"""Of the debug port, and of the one for Prometheus: who uses them are few."""
+"""For the debug port, and for the port for Prometheus. Both have few clients."""
 
 LEAST: Final = 512
-"""Open files without which a server does not start."""
+"""A server that may open fewer files does not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Connections at a time."""
+    """The most connections at a time."""
 
     grpc: int
-    """Of each process that answers gRPC."""
+    """For each process that answers gRPC."""
     http: int
     other: int
-    """On each of the other HTTP ports."""
+    """For each of the other HTTP ports."""
 
 
 def raise_open_files_limit() -> None:
-    """Allow this process what the system lets it allow itself."""
+    """Raise the limit of this process as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
     if soft != resource.RLIM_INFINITY and soft < most:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         except (OSError, ValueError):
-            return  # macOS has a lower bound of its own. What there is has to do.
+            return  # macOS has a lower bound of its own. Go on with the limit as it is.
 
 
 def open_files_limit() -> int:
@@ -57,7 +57,7 @@ def open_files_limit() -> int:
 
 
 def share(limit: int, grpc_wanted: int = 0, workers: int = 1) -> Shares:
-    """Divide what each process may open; ConfigError if it is too little for what is wanted.
+    """Divide the limit of each process. ConfigError if it is too low for the wanted number.
 
     `grpc_wanted` connections are for all workers together.
     """

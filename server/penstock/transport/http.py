@@ -19,7 +19,8 @@ PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 STATUSES: Final = {"OK": 200, "OVER_LIMIT": 429}
 
 PROBED_BY: Final = ("OPTIONS", "POST")
-"""Beside GET and HEAD: the reference server asks no prober for its method, and some use these."""
+"""Methods of probes beside GET and HEAD. The reference server accepts any method, and some load
+balancers use these."""
 
 
 class Decides(Protocol):
@@ -32,11 +33,11 @@ class Decides(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What the pages show, asked for each time."""
+    """Functions that give the content of the pages. Each request calls them again."""
 
     is_healthy: Callable[[], bool]
     why_not_ready: Callable[[], Awaitable[str]]
-    """Empty if it is ready."""
+    """The reason, or an empty text if the server is ready."""
     metrics: Callable[[], Awaitable[bytes]]
     """In the text format of Prometheus."""
     stats: Callable[[], Awaitable[bytes]]
@@ -47,7 +48,10 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class HttpPort:
-    """Where to listen: a host, or `::` for all of IPv4 and IPv6, as is none; and whose flag."""
+    """Where to listen, and the flag that sets this port.
+
+    The host `::`, or an empty host, means all addresses of IPv4 and IPv6.
+    """
 
     host: str
     port: int
@@ -66,8 +70,10 @@ class HttpServer:
         why_no_decisions: str = "",
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
-        """`why_no_decisions`: what /json answers instead of deciding; `max_bytes`: the longest
-        request to decide.
+        """Make a server that does not listen yet.
+
+        If `why_no_decisions` is not empty, /json answers with this text and decides nothing.
+        `max_bytes` bounds the length of a request to /json.
         """
         self._service = service
         self._why_no_decisions = why_no_decisions
@@ -96,7 +102,8 @@ class HttpServer:
         self._running: list[Accepting] = []
 
     async def start(self) -> tuple[str, ...]:
-        """Listen on every port, or none; returns the addresses. ConfigError if it can't be done."""
+        """Listen on all ports, and return the addresses. If a port fails, close all and raise
+        ConfigError."""
         opened: list[tuple[socket.socket, str]] = []
         try:
             for port, _ in self._sites:
@@ -112,14 +119,14 @@ class HttpServer:
 
     @property
     def ports(self) -> Sequence[Accepting]:
-        """The ports that are listened on, each a part that may end by itself."""
+        """The open ports. Each is a part of the server that may end by itself."""
         return self._running
 
     async def stop(self) -> None:
-        """Take no more requests, and give those under way a moment to finish."""
+        """Accept no more requests, and wait a moment for requests under way."""
         running, self._running = self._running, []
         await asyncio.gather(*[accepting.stop() for accepting in running])
-        # Connections are closed by the next turn of the loop.
+        # asyncio closes the connections in the next turn of the loop.
         await asyncio.sleep(0)
 
     async def _healthcheck(self, _: bytes) -> Reply:

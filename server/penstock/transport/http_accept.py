@@ -1,4 +1,4 @@
-"""Takes connections in on one HTTP port, a bounded number of them."""
+"""Accepts connections on one HTTP port, up to a bound."""
 
 import asyncio
 import logging
@@ -12,11 +12,12 @@ from penstock.transport.http_connection import Connections
 LOG: Final = logging.getLogger(__name__)
 
 GRACE_S: Final = 1.0
-"""For answers under way when the server stops. aiohttp waits so long twice."""
+"""How long a stop waits for answers under way. aiohttp waits this long twice."""
 
 
 class Accepting(Acceptor):
-    """The newest connection is always let in. The one that was idle longest makes room for it."""
+    """One open port. A new connection is always admitted. Above the bound, the connection that was
+    idle longest is ended."""
 
     def __init__(self, listening: socket.socket, connections: Connections, most: int) -> None:
         host, port = listening.getsockname()[:2]
@@ -25,9 +26,9 @@ class Accepting(Acceptor):
         super().__init__(f"the HTTP port {write_address(host, port)}", listening)
 
     async def stop(self) -> None:
-        """Take no more connections, and give answers under way a moment to finish."""
+        """Accept no more connections, and wait a moment for answers under way."""
         await self.stop_accepting()
-        # Requests that have come already are begun before idle connections are closed.
+        # Begin requests that have already arrived, before idle connections are closed.
         await asyncio.sleep(0)
         self._connections.pre_shutdown()
         await self._connections.shutdown(GRACE_S)
@@ -41,7 +42,7 @@ class Accepting(Acceptor):
                 self.name,
             )
             self._connections.end_longest_idle()
-        # One by one, so that the number of connections is always known.
+        # Connect one client at a time, so that the number of connections is always known.
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(self._connections, accepted)
 

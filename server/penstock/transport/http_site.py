@@ -1,4 +1,4 @@
-"""The pages of one HTTP port: which there are, and what a client is told when something fails."""
+"""The pages of one HTTP port, and the answers to requests that fail."""
 
 import asyncio
 import logging
@@ -15,13 +15,13 @@ from penstock.transport.failures import failure_of, tell_log, text_for_caller
 LOG: Final = logging.getLogger(__name__)
 
 BODY_S: Final = 10.0
-"""For a request to arrive, once its headers have."""
+"""How long a body may take to arrive, after its headers."""
 
 ANSWER_S: Final = 5.0
-"""For an answer to be made. Who asks for health or metrics does not wait longer."""
+"""How long an answer may take. Clients that ask for health or metrics do not wait longer."""
 
 LEAST_GZIP: Final = 1_024
-"""Bytes from which compressing is worth it: shorter answers fit into one packet."""
+"""Shorter answers are not compressed: they fit into one packet."""
 
 GZIP_APART: Final = 64 * 1_024
 """Bytes from which a thread compresses, while the event loop goes on. To compress this many takes
@@ -41,13 +41,13 @@ FAULT: Final = Reply(500, "a fault of this server; its log has more\n")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`answer` gets what was posted, or nothing."""
+    """One page. `answer` gets the posted body, or no bytes."""
 
     answer: Callable[[bytes], Awaitable[Reply]]
     help: str
     is_posted: bool = False
     other_methods: tuple[str, ...] = ()
-    """Get the same answer as GET. A body that comes with one is not read."""
+    """These methods get the same answer as GET. Their body is not read."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Page:
 
 class Site:
     def __init__(self, pages: Mapping[str, Page], max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        """`max_bytes` is how much may be posted."""
+        """`max_bytes` bounds the length of a posted body."""
         self._pages = pages
         self._max_bytes = max_bytes
 
@@ -72,7 +72,7 @@ class Site:
         body = await _read_body(request, self._max_bytes) if page.is_posted else b""
         if isinstance(body, Reply):
             response = respond(body)
-            # What is left of the body is not to be taken for the next request.
+            # The rest of the body must not be read as the next request.
             response.force_close()
             return response
         reply = await _answer(request.path, page, body)
@@ -93,7 +93,7 @@ async def _answer(path: str, page: Page, body: bytes) -> Reply:
 
 
 async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes | Reply:
-    """Read what was posted, or say why not."""
+    """Read the posted body. If this fails, return the answer that says why."""
     too_long = Reply(413, f"more than {max_bytes} bytes\n")
     if (request.content_length or 0) > max_bytes:
         return too_long
@@ -114,7 +114,7 @@ async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes | Reply:
 
 
 def respond(reply: Reply, accept_encoding: str = "") -> web.Response:
-    # Half of a surrogate pair, which YAML can name, has no UTF-8.
+    # YAML can contain half of a surrogate pair, which UTF-8 can't encode.
     text = reply.text
     body = text.encode(errors="backslashreplace") if isinstance(text, str) else text
     headers = {
@@ -133,7 +133,7 @@ def respond(reply: Reply, accept_encoding: str = "") -> web.Response:
 
 
 def _takes_gzip(accept_encoding: str) -> bool:
-    """By RFC 9110, section 12.5.3: a weight of 0 is a no."""
+    """Follow RFC 9110, section 12.5.3: a weight of 0 means no."""
     weights = {}
     for part in accept_encoding.lower().split(","):
         coding, _, weight = part.replace(" ", "").partition(";q=")

@@ -1,6 +1,7 @@
-"""PEM files: read, and checked to be what they are said to be.
+"""Reads PEM files, and checks their content.
 
-The law of this file: what is checked is what was read. The file may be another a moment later.
+The law of this file: it checks the bytes that it has read, and never reads the file again. The file
+may change at any moment.
 """
 
 import os
@@ -28,17 +29,17 @@ NOT_ITS_KEY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """What was in a file; `where` names it, and the setting or flag that leads to it."""
+    """The content of a file. `where` names the file, and the setting or flag that names it."""
 
     where: str
     data: bytes = field(repr=False)
 
 
 def read_pem(named_by: str, path: Path) -> Pem:
-    """Read a file; ConfigError if that can't be done."""
+    """Read a file. ConfigError if this fails."""
     where = f"{named_by}: {path}"
     try:
-        # Reading a pipe waits for its writer, and handshakes would wait, too.
+        # To read a pipe is to wait for its writer, and all handshakes would wait, too.
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{where}: not a regular file")
         return Pem(where, path.read_bytes())
@@ -51,7 +52,7 @@ def read_pem(named_by: str, path: Path) -> Pem:
 
 
 def check_certificates(pem: Pem) -> None:
-    """ConfigError unless there is a certificate, and none that is cut short."""
+    """ConfigError if there is no certificate, or if a certificate is cut short."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trust(context, pem)
     if not context.cert_store_stats()["x509"]:
@@ -68,7 +69,8 @@ def trust(context: ssl.SSLContext, pem: Pem) -> None:
 
 
 def check_pair(cert: Pem, key: Pem) -> ssl.SSLContext:
-    """ConfigError unless the key is that of the first certificate; gives both, ready for use."""
+    """Return a context with both. ConfigError if the key does not belong to the first
+    certificate."""
     check_certificates(cert)
 
     def no_password() -> str:
@@ -91,10 +93,10 @@ def check_pair(cert: Pem, key: Pem) -> ssl.SSLContext:
 
 
 def is_expired(pair: ssl.SSLContext, cert: Pem) -> bool:
-    """Whether clients refuse it for its age. `ssl` tells no dates, so a client in memory is asked.
+    """Whether clients refuse the certificate because it has expired.
 
-    It trusts the certificate itself. ConfigError if it can't even begin, as with curves that no
-    client knows.
+    `ssl` does not show dates, so this makes a handshake with a client in memory that trusts the
+    certificate itself. ConfigError if the handshake can't begin, as with unknown curves.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -118,10 +120,11 @@ def is_expired(pair: ssl.SSLContext, cert: Pem) -> bool:
 
 @contextmanager
 def _as_file(pem: Pem) -> Iterator[str]:
-    """A path to the bytes: `ssl` reads keys from files only.
+    """A path to the bytes, because `ssl` reads keys only from files.
 
-    They stay in memory, so a key never gets to a disk, and a read-only root without /tmp is fine.
-    macOS can't do that; a file without a name, for this user alone, is the next best.
+    On Linux the file is in memory. So no key is written to a disk, and a read-only root without
+    /tmp works. macOS has no such files. There, a temporary file without a name is used, which only
+    this user can read.
     """
     linux = sys.platform == "linux"
     with os.fdopen(os.memfd_create("pem"), "w+b") if linux else tempfile.TemporaryFile() as file:

@@ -1,7 +1,7 @@
-"""TLS for the gRPC port, with files that are followed while they change.
+"""TLS for the gRPC port. Changed files are used without a restart.
 
-The law of this file: files that can't be used change nothing but the log. New connections use what
-is there now; those that are open go on as they began.
+The law of this file: files that can't be used are logged and change nothing. New connections use
+the files as they are now. Open connections keep the files that they began with.
 """
 
 import logging
@@ -29,7 +29,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The files to serve by. With a CA, clients need a certificate of it; with a name, that too."""
+    """The files of the server.
+
+    With `client_ca`, clients need a certificate of this CA. With `client_san`, their certificate
+    needs this name, too.
+    """
 
     cert: Path
     key: Path
@@ -39,7 +43,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What was in the files. It was checked, and goes together."""
+    """The content of the files. The files were checked, and belong together."""
 
     cert: Pem
     key: Pem
@@ -51,9 +55,9 @@ class TlsFiles:
 def choose_tls(
     *, use: bool, cert: str, key: str, client_ca: str = "", client_san: str = ""
 ) -> Tls | None:
-    """What the settings ask for; ConfigError if they don't go together.
+    """Make a Tls of the settings. ConfigError if they contradict each other.
 
-    Whoever names clients to let in must not find the port open to all.
+    If the operator names clients to admit, the port must never be open to all clients.
     """
     if not use:
         for setting, value in ((CLIENT_CA, client_ca), (CLIENT_SAN, client_san)):
@@ -69,9 +73,10 @@ def choose_tls(
 
 
 class FollowedTls(Generic[T]):
-    """What the next handshake is to use. `make` makes it for a transport.
+    """The files that the next handshake uses. `make` turns them into an object of the transport.
 
-    It outlives a restart of the transport: files that went bad meanwhile change nothing then.
+    This object outlives a restart of the transport. So files that became unusable meanwhile change
+    nothing.
     """
 
     def __init__(self, tls: Tls, make: Callable[[TlsFiles], T]) -> None:
@@ -82,14 +87,15 @@ class FollowedTls(Generic[T]):
         self.last_good = self._make(self._read(may_be_expired=True))
 
     def fetch(self) -> T | None:
-        """What is new; None if nothing is. Two threads must not ask at once."""
+        """The new object, or None if no file changed. Two threads must not call this at once."""
         now = self._fingerprint()
         if now == self._seen:
             return None
         try:
             fresh = self._make(self._read(may_be_expired=False))
         except ConfigError as exc:
-            # A swap between two reads mixes old with new: then the next handshake looks again.
+            # If the files were swapped between two reads, old and new are mixed. Then the next
+            # handshake reads them again.
             if now == self._fingerprint():
                 self._seen = now
                 LOG.error("TLS files changed but can't be used, the last good ones stay: %s", exc)
@@ -100,7 +106,7 @@ class FollowedTls(Generic[T]):
         return fresh
 
     def _fingerprint(self) -> Fingerprint:
-        """Something that differs when a file was changed, removed or swapped, behind links too."""
+        """A value that changes when a file is changed, removed or swapped, also behind a link."""
         found = []
         for path in (self._tls.cert, self._tls.key, self._tls.client_ca):
             try:
@@ -117,7 +123,7 @@ class FollowedTls(Generic[T]):
             text = f"{cert.where}: the certificate has expired"
             if not may_be_expired:
                 raise ConfigError(text)
-            # Not every client looks, and a new one may be on its way.
+            # Serve all the same: not every client checks the date, and a new certificate may come.
             LOG.error("%s: clients that verify it will not connect", text)
         ca = None
         if self._tls.client_ca is not None:

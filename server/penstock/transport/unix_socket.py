@@ -1,7 +1,7 @@
-"""A path for a unix socket that nobody listens on, and no file of somebody else's.
+"""Listens on the path of a unix socket, and never removes a socket in use or another file.
 
-The law of this file: a socket that another server listens on is never taken over. So the path is
-looked at first, and held until it is bound. gRPC's C library would remove whatever socket it finds.
+The law of this file: no server takes the path of another server that listens. So the path is
+checked first, and locked until it is bound. gRPC's C library would remove any socket at the path.
 """
 
 import asyncio
@@ -18,30 +18,31 @@ from typing import Final
 from penstock.errors import ConfigError
 
 NOBODY_LISTENS: Final = (errno.ECONNREFUSED, errno.ENOENT)
-"""A socket that a killed server left behind, or one that was removed a moment ago."""
+"""A killed server left the socket behind, or the socket was removed a moment ago."""
 
 NO_PLACE: Final = "the path is too long, or its directory does not exist"
 
 LOCK_TRIES: Final = 100
 LOCK_PAUSE_S: Final = 0.05
-"""Another server that starts holds the lock for milliseconds: wait 5 s at most."""
+"""Another server that starts holds the lock for milliseconds. Wait for at most 5 s."""
 
 
 @asynccontextmanager
 async def free_path(path: str) -> AsyncIterator[None]:
-    """Bind the path within the block. ConfigError if the path is in use, or no socket."""
+    """Within the block, the caller may bind the path. ConfigError if the path is in use, or is not
+    a socket."""
     async with _locked(Path(path).parent):
         _check(path)
         yield
 
 
 async def listen_on_path(path: str, backlog: int) -> socket.socket:
-    """Listen on the path, in place of a socket that was left behind; ConfigError if it can't be."""
+    """Listen on the path, and replace a socket that was left behind. ConfigError if this fails."""
     async with free_path(path):
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with suppress(FileNotFoundError, NotADirectoryError):
-                os.unlink(path)  # noqa: PTH108 - a path that is too long is told by `bind`
+                os.unlink(path)  # noqa: PTH108 - if the path is too long, `bind` says so
             listening.bind(path)
             listening.listen(backlog)
         except OSError as exc:
@@ -51,14 +52,14 @@ async def listen_on_path(path: str, backlog: int) -> socket.socket:
 
 
 def _why(exc: OSError) -> str:
-    # `bind` gives no number for a path that is too long.
+    # For a path that is too long, `bind` gives no error number.
     if exc.errno in {None, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
         return NO_PLACE
     return exc.strerror or type(exc).__name__
 
 
 def inode_of(path: str) -> int:
-    """What tells a socket from a later one at the same path; 0 if there is none."""
+    """A number that differs for a later socket at the same path. 0 if there is no socket."""
     try:
         return os.lstat(path).st_ino
     except OSError:
@@ -66,7 +67,7 @@ def inode_of(path: str) -> int:
 
 
 def remove_path(path: str, inode: int) -> None:
-    """Remove our unix socket, unless another server's has taken its place."""
+    """Remove our unix socket, unless the path has another server's socket by now."""
     if path and inode and inode_of(path) == inode:
         with suppress(OSError):
             os.unlink(path)  # noqa: PTH108 - the path is text everywhere
@@ -76,14 +77,14 @@ def _check(path: str) -> None:
     try:
         mode = os.lstat(path).st_mode
     except OSError:
-        return  # There is nothing to replace. If the path can't be used, binding it will tell.
+        return  # There is nothing to replace. If the path can't be used, `bind` says so.
     if not stat.S_ISSOCK(mode):
         raise ConfigError(
             f"cannot listen on unix:{path}: this is no socket, and is left as it is; "
             "remove it, or choose another path with --grpc-uds"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        # A listener whose queue is full would have a blocking connect wait.
+        # A blocking connect would wait if the listener's queue is full.
         asking.setblocking(False)
         try:
             asking.connect(path)
@@ -103,11 +104,12 @@ def _check(path: str) -> None:
 
 @asynccontextmanager
 async def _locked(folder: Path) -> AsyncIterator[None]:
-    """Two servers that start at once must not both find the same path free."""
+    """Hold a lock on the folder, so that two servers that start at once do not both find the path
+    free."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
-        yield  # A folder that can't be read can't be locked. If there is none, binding will tell.
+        yield  # A folder that can't be read can't be locked. If it does not exist, `bind` says so.
         return
     try:
         await _lock(handle, folder)

@@ -15,7 +15,7 @@ from penstock.config.problems import RulesError
 from penstock.config.read_apart import ROWS_A_SLICE, ReadingError, read_apart
 from penstock.config.rules import RulesSource
 
-from tests.support.processes import wait_for
+from tests.support.processes import PATIENCE_S, wait_for
 
 RULE = "  - {key: user, value: u%d, rate_limit: {unit: minute, requests_per_unit: 5}}\n"
 
@@ -157,7 +157,7 @@ async def test_the_process_ends_with_its_caller(
     process = await started(number)
     assert is_running(process)
     caller.cancel()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.wait({caller})
     assert caller.cancelled()
     assert not is_running(process)

@@ -273,7 +273,7 @@ async def test_rules_that_could_not_be_read_are_read_later(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     grow(file, "large")
     coming = asyncio.create_task(following.next())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while following.errors < 2:  # noqa: ASYNC110 - the watcher tells in no other way
             await asyncio.sleep(LOOK_S)
     monkeypatch.setattr(sys, "executable", python)

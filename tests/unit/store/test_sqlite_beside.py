@@ -25,6 +25,8 @@ from penstock.store.sqlite.transactions import Transactions
 from penstock.store.sqlite.writer import Pace
 from penstock.telemetry.metrics import Metrics
 
+from tests.support.processes import PATIENCE_S
+
 NOW = 1_794_792_817_591
 PLENTY = Limit.per(1_000_000, 86_400_000)
 QUICK = Pace(look_s=0.001)
@@ -53,7 +55,7 @@ class Gate:
 
 
 async def reached(event: threading.Event) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not event.is_set():  # noqa: ASYNC110 - an event of threads
             await asyncio.sleep(0.001)
 
@@ -72,7 +74,7 @@ async def test_a_slow_checkpoint_holds_up_no_answer(
     monkeypatch.setattr(file_module, "WAL_PAGES", 10)
     store = SqliteStore(tmp_path / "s.db", pace=QUICK)
     with gate.open_at_last():
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             for user in range(20):
                 await store.take([take(user)], NOW)
             await reached(gate.reached)
@@ -112,7 +114,7 @@ async def test_the_log_begins_again_under_load_that_never_pauses(
     callers = [asyncio.create_task(caller(user)) for user in range(4)]
     headers = set[bytes]()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(headers) < 4:  # a log that begins again has another header
                 await asyncio.sleep(0.001)
                 with (tmp_path / "s.db-wal").open("rb") as log:
@@ -138,7 +140,7 @@ async def test_a_checkpoint_that_fails_is_told_and_tried_again(
     monkeypatch.setattr(file_module, "checkpoint", failing)
     monkeypatch.setattr(file_module, "WAL_PAGES", 5)
     store = SqliteStore(tmp_path / "s.db", pace=QUICK)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not worked.is_set():
             await store.take([take()], NOW)
     await store.close()
@@ -161,7 +163,7 @@ async def test_a_long_list_holds_up_no_commit(
     with gate.open_at_last():
         reading = asyncio.create_task(store.policy.read_entity("bob"))
         await reached(gate.reached)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             for _ in range(10):
                 await store.take([take()], NOW)
     found = await reading

@@ -9,6 +9,8 @@ from contextvars import Context, ContextVar
 import pytest
 from penstock.store.sqlite.threads import ErrandThread
 
+from tests.support.processes import PATIENCE_S
+
 WHO = ContextVar("WHO", default="nobody")
 
 
@@ -91,7 +93,7 @@ async def test_an_idle_thread_keeps_nothing_alive() -> None:
     await thread.ask(lambda big=big: big)  # type: ignore[misc] # mypy can't infer such a lambda
     del big
     # The thread comes back from its last errand a moment after the answer.
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while alive() is not None:
             gc.collect()
             await asyncio.sleep(0.001)

@@ -15,6 +15,7 @@ from penstock.transport.codec import METHOD, SERVICE
 from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
+from tests.support.processes import PATIENCE_S
 from tests.support.stores import AwaitedStore
 from tests.support.transports import TRANSPORTS, AnyServer, MakeServer
 
@@ -53,7 +54,7 @@ class Running:
     channel: grpc.aio.Channel
     address: str
 
-    async def call(self, data: bytes, timeout_s: float = 10) -> bytes:
+    async def call(self, data: bytes, timeout_s: float = PATIENCE_S) -> bytes:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
             f"/{SERVICE}/{METHOD}"
         )

@@ -16,6 +16,7 @@ from penstock.slices import join
 from penstock.transport.http import HttpPort, HttpServer, Pages
 from penstock.transport.rls import RateLimitService
 
+from tests.support.processes import PATIENCE_S
 from tests.unit.transport.conftest import NOW, MoodyStore
 
 LOCAL = "127.0.0.1"
@@ -89,7 +90,7 @@ class Serving:
         reader, writer = await self.connect(address)
         try:
             writer.write(data)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 return await reader.read()
         finally:
             writer.close()

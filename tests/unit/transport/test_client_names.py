@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 from penstock.transport.client_names import Names
 
 from tests.support.certificates import Authority, Issued
+from tests.support.processes import PATIENCE_S
 from tests.support.transports import MakeServer
 from tests.unit.transport.tls_server import NAME, ask, channel, serve, write
 
@@ -125,12 +126,14 @@ async def test_every_method_is_there_for_the_name(
     """Health checks and reflection too, whether they stream or not."""
     async with guarded(make_server, tmp_path, ca, "envoy.test") as over:
         check, watch, reflect = methods(over)
-        assert HealthCheckResponse.FromString(await check(b"", timeout=10)).status == SERVING
-        async for answer in watch(b"", timeout=10):
+        assert (
+            HealthCheckResponse.FromString(await check(b"", timeout=PATIENCE_S)).status == SERVING
+        )
+        async for answer in watch(b"", timeout=PATIENCE_S):
             assert HealthCheckResponse.FromString(answer).status == SERVING
             break
         asked = ServerReflectionRequest(list_services="").SerializeToString()
-        answers = [answer async for answer in reflect(iter([asked, asked]), timeout=10)]
+        answers = [answer async for answer in reflect(iter([asked, asked]), timeout=PATIENCE_S)]
     assert len(answers) == 2
     found = ServerReflectionResponse.FromString(answers[1]).list_services_response.service
     assert [service.name for service in found] == [
@@ -147,7 +150,11 @@ async def test_every_method_refuses_other_names(
     """They don't learn which one would do."""
     async with guarded(make_server, tmp_path, ca, "other.test") as over:
         check, watch, reflect = methods(over)
-        for call in (check(b"", timeout=10), watch(b"", timeout=10), reflect(timeout=10)):
+        for call in (
+            check(b"", timeout=PATIENCE_S),
+            watch(b"", timeout=PATIENCE_S),
+            reflect(timeout=PATIENCE_S),
+        ):
             assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
             assert "envoy.test" not in await call.details()
 
@@ -173,7 +180,7 @@ async def test_an_unknown_method_is_unimplemented_as_ever(
     async with guarded(make_server, tmp_path, ca, "envoy.test") as over:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = over.unary_unary("/a/B")
         with pytest.raises(grpc.aio.AioRpcError, match="Method not found"):
-            await method(b"", timeout=10)
+            await method(b"", timeout=PATIENCE_S)
 
 
 async def test_a_refused_certificate_is_logged_once(

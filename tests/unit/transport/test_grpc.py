@@ -17,6 +17,7 @@ from penstock.transport.codec import decode_response, encode_request
 from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
+from tests.support.processes import PATIENCE_S
 from tests.support.transports import MakeServer
 from tests.unit.transport.conftest import NOW, MoodyStore, Running, rules
 
@@ -26,7 +27,7 @@ def request(*values: str, key: str = "five", hits: int | None = None, domain: st
     return encode_request(Request(domain, descriptors))
 
 
-async def failure(running: Running, data: bytes, timeout_s: float = 10) -> tuple[str, str]:
+async def failure(running: Running, data: bytes, timeout_s: float = PATIENCE_S) -> tuple[str, str]:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.call(data, timeout_s)
     return caught.value.code().name, caught.value.details() or ""
@@ -190,10 +191,10 @@ async def test_health_says_when_to_come(running: Running) -> None:
 async def test_a_drain_goes_on_serving_and_ends_when_it_is_quiet(running: Running) -> None:
     """Health checks are told at once; a call during the drain is answered."""
     running.server.set_serving(serving=True)
-    drain = asyncio.create_task(running.server.drain(timeout_s=30))
+    drain = asyncio.create_task(running.server.drain(timeout_s=600))
     await asyncio.sleep(0.1)
     assert decode_response(await running.call(request("bob")))["overall_code"] == "OK"
-    await asyncio.wait_for(drain, timeout=60)
+    await asyncio.wait_for(drain, timeout=PATIENCE_S)
 
 
 async def test_a_drain_ends_when_time_is_up(running: Running) -> None:
@@ -222,13 +223,13 @@ async def test_a_drain_waits_until_every_health_checker_has_been_told(running: R
         ]
         for check in checks * 2:
             await check(asked)
-        drain = asyncio.create_task(running.server.drain(timeout_s=30))
+        drain = asyncio.create_task(running.server.drain(timeout_s=600))
         await asyncio.sleep(0.1)
         await checks[0](asked)
         done, _ = await asyncio.wait({drain}, timeout=1.2)
         assert not done, "the second was not told yet"
         await checks[1](asked)
-        await asyncio.wait_for(drain, timeout=60)
+        await asyncio.wait_for(drain, timeout=PATIENCE_S)
 
 
 async def test_a_drain_does_not_wait_for_a_health_checker_that_is_gone(
@@ -273,7 +274,7 @@ async def test_a_server_that_stops_lets_calls_under_way_finish(running: Running)
     assert not stopping.done()
     gate.set()
     assert decode_response(await call)["overall_code"] == "OK"
-    await asyncio.wait_for(stopping, timeout=60)
+    await asyncio.wait_for(stopping, timeout=PATIENCE_S)
 
 
 async def test_a_server_that_stops_waits_no_longer_than_it_may(running: Running) -> None:
@@ -285,7 +286,7 @@ async def test_a_server_that_stops_waits_no_longer_than_it_may(running: Running)
     assert await watch.read() is not grpc.aio.EOF
     call = asyncio.create_task(running.call(request("bob"), 60))
     await running.store.was_asked.wait()
-    await asyncio.wait_for(running.server.stop(0.1), timeout=60)
+    await asyncio.wait_for(running.server.stop(0.1), timeout=PATIENCE_S)
     with pytest.raises(grpc.aio.AioRpcError):
         await call
     # grpc.aio cancels them, and tells so. Our own ends the connection.
@@ -353,7 +354,7 @@ async def test_clients_are_asked_to_connect_anew_when_a_connection_is_old(
         await channel.channel_ready()
         state = channel.get_state()
         for _ in range(2):
-            await asyncio.wait_for(channel.wait_for_state_change(state), timeout=60)
+            await asyncio.wait_for(channel.wait_for_state_change(state), timeout=PATIENCE_S)
             state = channel.get_state(try_to_connect=True)
             states.append(state)
     assert states[0] is grpc.ChannelConnectivity.IDLE

@@ -14,6 +14,7 @@ from penstock.store.memory import MemoryStore
 from penstock.transport.listener import ConnectionBounds, Listener
 from penstock.transport.rls import RateLimitService
 
+from tests.support.processes import PATIENCE_S
 from tests.support.transports import MakeServer
 from tests.unit.transport.test_http_connections import both_families
 
@@ -57,7 +58,7 @@ async def is_ended(port: int, sent: bytes) -> bool:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await reader.read()
     except TimeoutError:
         return False
@@ -82,7 +83,7 @@ async def test_a_host_is_reached_by_the_families_it_is_of(
         assert (await listens("127.0.0.1", port), await listens("::1", port)) == (ipv4, ipv6)
         reached = f"127.0.0.1:{port}" if ipv4 else f"[::1]:{port}"
         async with grpc.aio.insecure_channel(reached) as channel:
-            await asyncio.wait_for(channel.channel_ready(), 20)
+            await asyncio.wait_for(channel.channel_ready(), PATIENCE_S)
 
 
 @both_families
@@ -166,14 +167,14 @@ async def test_connections_are_bounded_and_make_room_when_they_end(make_server: 
     """Those over the bound are closed at once; who is connected does not notice."""
     async with serving(make_server, bounds=ConnectionBounds(most=5)) as (address, port):
         async with grpc.aio.insecure_channel(address) as channel:
-            await asyncio.wait_for(channel.channel_ready(), 20)
+            await asyncio.wait_for(channel.channel_ready(), PATIENCE_S)
             check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
             with silent(port, 20) as clients:
                 greetings = await asyncio.to_thread(lambda: [greeting(one) for one in clients])
                 assert greetings.count(b"") == 16
-                await check(b"", timeout=20)
-            await check(b"", timeout=20)
+                await check(b"", timeout=PATIENCE_S)
+            await check(b"", timeout=PATIENCE_S)
         for _ in range(100):
             with silent(port, 1) as (client,):
                 if await asyncio.to_thread(greeting, client):

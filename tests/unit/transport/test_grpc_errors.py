@@ -23,6 +23,7 @@ from tests.support.http2 import (
     frame,
     read_answer,
 )
+from tests.support.processes import PATIENCE_S
 from tests.unit.transport.conftest import Running
 
 PATH = f"/{SERVICE}/{METHOD}"
@@ -76,7 +77,7 @@ async def test_a_call_that_fails_tells_its_client_how(running: Running, name: st
     """The same code and text on each transport, and the connection lives on."""
     case = CASES[name]
     running.store.error = case.error
-    call = streams(running, case.path)(iter([case.message]), timeout=60)
+    call = streams(running, case.path)(iter([case.message]), timeout=PATIENCE_S)
     assert (await call.code()).name == case.code
     assert case.text in await call.details()
     running.store.error = None
@@ -86,7 +87,7 @@ async def test_a_call_that_fails_tells_its_client_how(running: Running, name: st
 async def test_text_that_is_not_ascii_reaches_the_client(running: Running) -> None:
     """It is percent-encoded on the way."""
     running.store.error = StoreError("x", kind="größer als 100 % — \n")
-    call = unary(running)(ASK, timeout=60)
+    call = unary(running)(ASK, timeout=PATIENCE_S)
     text = "the store did not answer (größer als 100 % — \n); the server's log has more"
     assert await call.details() == text
 
@@ -108,21 +109,21 @@ async def test_compressed_requests_are_answered(
     long = encode_request(Request("d", (Descriptor((("five", "b" * 10_000),)),)))
     for data in (ASK, long):
         method = unary(running)
-        answer = await method(data, timeout=60, compression=compression)
+        answer = await method(data, timeout=PATIENCE_S, compression=compression)
         assert decode_response(answer)["overall_code"] == "OK"
 
 
 async def test_metadata_in_bytes_is_accepted(running: Running) -> None:
     """As tracing libraries send it."""
     metadata = grpc.aio.Metadata(("grpc-trace-bin", b"\0\xff"), ("a", "b"))
-    await unary(running)(ASK, timeout=60, metadata=metadata)
+    await unary(running)(ASK, timeout=PATIENCE_S, metadata=metadata)
 
 
 async def test_reflection_answers_each_message_and_ends_with_its_client(running: Running) -> None:
     """One after the other, also where the client sends nothing."""
     reflect = streams(running, REFLECT)
     listing = b"\x3a\x00"  # list_services: ""
-    talk = reflect(timeout=60)
+    talk = reflect(timeout=PATIENCE_S)
     for _ in range(3):
         await talk.write(listing)
         answer = await talk.read()
@@ -131,7 +132,7 @@ async def test_reflection_answers_each_message_and_ends_with_its_client(running:
     await talk.done_writing()
     assert await talk.read() is grpc.aio.EOF
     assert await talk.code() is grpc.StatusCode.OK
-    silent = reflect(_none(), timeout=60)
+    silent = reflect(_none(), timeout=PATIENCE_S)
     assert await silent.code() is grpc.StatusCode.OK
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from penstock.transport import accept, http_accept
 from penstock.transport.http_connection import Connections
 
+from tests.support.processes import PATIENCE_S
 from tests.unit.transport.http_serving import Serving, serving
 from tests.unit.transport.test_http_connections import ASK, HEALTH, LAST, post, status
 
@@ -31,7 +32,7 @@ async def close(clients: list[Client]) -> None:
 async def is_ended(client: Client) -> bool:
     """Whether the server ends it, without having sent anything."""
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return await client[0].read() == b""
     except ConnectionError:
         return True
@@ -42,7 +43,7 @@ async def ask(client: Client) -> bool:
     reader, writer = client
     writer.write(HEALTH)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return (await reader.readuntil(b"\r\n\r\nOK")).startswith(b"HTTP/1.1 200")
     except (asyncio.IncompleteReadError, ConnectionError):
         return False
@@ -221,7 +222,7 @@ async def test_a_port_that_stopped_to_accept_is_started_again() -> None:
         port._wait_for_client = fail_once  # type: ignore[method-assign]  # noqa: SLF001
         # The task may wait for a client already.
         _, connected = await served.connect()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(KeyError, match="fault"):
                 await port.wait()
         await port.start()

@@ -15,6 +15,7 @@ from penstock.transport import http, http_accept, http_connection, http_listen, 
 from penstock.transport.http import HttpPort, HttpServer
 
 from tests.support.ports import free_port
+from tests.support.processes import PATIENCE_S
 from tests.unit.transport.http_serving import LOCAL, Serving, Shown, service, serving
 
 HEALTH = b"GET /healthcheck HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -131,7 +132,7 @@ async def test_a_request_that_comes_drop_by_drop_is_cut_off(
         reader, writer = await served.connect()
         writer.write(b"GET /healthcheck HTTP/1.1\r\n")
         ended = asyncio.create_task(reader.read())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not ended.done():
                 writer.write(b"X: y\r\n")
                 await asyncio.wait({ended}, timeout=0.05)
@@ -248,7 +249,7 @@ def open_descriptors() -> int:
 
 async def cut_off(before: int) -> None:
     """Wait until the server has closed its end, and only the client's is left."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while open_descriptors() > before + 1:  # noqa: ASYNC110 - the kernel has no event
             await asyncio.sleep(0.01)
 
@@ -258,7 +259,7 @@ async def read_to_the_end(lazy: socket.socket) -> int:
     loop, size = asyncio.get_running_loop(), 0
     with lazy:
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while got := await loop.sock_recv(lazy, 1_000_000):
                     size += len(got)
         except ConnectionError:
@@ -308,10 +309,10 @@ async def test_stopping_does_not_wait_for_idle_connections(
         writer.write(sent)
         if sent == HEALTH:
             await reader.readuntil(b"\r\n\r\n")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await served.server.stop()
     for reader, writer in pairs:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await reader.read()
         writer.close()
 
@@ -344,11 +345,11 @@ async def test_stopping_is_bounded_whatever_clients_do(served: Serving) -> None:
     hanging[0][1].write(HEALTH.replace(b"healthcheck", b"ready"))
     hanging[1][1].write(post(b"{", length=100))
     await served.shown.asked.wait()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await served.server.stop()
     assert await read_to_the_end(lazy) < len(served.shown.metrics)
     for reader, writer in hanging:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await reader.read()
         writer.close()
 

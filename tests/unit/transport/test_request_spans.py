@@ -20,6 +20,7 @@ from penstock.transport.methods import Waiting, wait
 from penstock.transport.rls import PlainCall, RateLimitService
 
 from tests.support.otlp import Attributes, Span
+from tests.support.processes import PATIENCE_S
 from tests.support.tracing import Traced, caller, span_id, trace_id, traced
 from tests.support.transports import MakeServer
 from tests.unit.transport.conftest import NOW, MoodyStore, rules
@@ -41,7 +42,7 @@ class Serving:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
             f"/{SERVICE}/{METHOD}"
         )
-        await method(data, timeout=10, metadata=grpc.aio.Metadata(*headers.items()))
+        await method(data, timeout=PATIENCE_S, metadata=grpc.aio.Metadata(*headers.items()))
 
     async def failure(self, data: bytes) -> tuple[int, str]:
         """The code and the text that a client gets."""

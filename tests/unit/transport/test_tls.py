@@ -13,6 +13,7 @@ from penstock.transport.listener import ConnectionBounds
 from penstock.transport.tls import Tls, choose_tls
 
 from tests.support.certificates import Authority, Issued, encrypted
+from tests.support.processes import PATIENCE_S
 from tests.support.transports import MakeServer
 from tests.unit.transport.tls_server import NAME, ask, call, serve, served, write
 
@@ -92,7 +93,7 @@ async def test_a_client_that_does_not_shake_hands_is_ended(
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(sent)
             with suppress(ConnectionError):
-                await asyncio.wait_for(reader.read(), 60)
+                await asyncio.wait_for(reader.read(), PATIENCE_S)
             writer.close()
 
 

@@ -20,6 +20,7 @@ from penstock.transport import unix_socket
 from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
+from tests.support.processes import PATIENCE_S
 from tests.support.transports import MakeServer
 
 NOBODY = 65_534
@@ -43,7 +44,7 @@ async def is_served(address: str) -> bool:
     async with grpc.aio.insecure_channel(address, options=alone) as channel:
         check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
-        return bool(await check(b"", timeout=20))
+        return bool(await check(b"", timeout=PATIENCE_S))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from penstock.transport.rls import RateLimitService
 from penstock.transport.tls import Tls
 
 from tests.support.certificates import Authority, Issued, served_certificate
+from tests.support.processes import PATIENCE_S
 from tests.support.transports import MakeServer
 from tests.unit.transport.conftest import NOW, rules
 
@@ -71,7 +72,7 @@ async def call(over: grpc.aio.Channel) -> str:
         f"/{SERVICE}/{METHOD}"
     )
     try:
-        return str(decode_response(await method(REQUEST, timeout=10))["overall_code"])
+        return str(decode_response(await method(REQUEST, timeout=PATIENCE_S))["overall_code"])
     except grpc.aio.AioRpcError as exc:
         return exc.code().name
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from penstock.workers.channel import Channel, ChannelError, Handle, open_channel
 
+from tests.support.processes import PATIENCE_S
+
 
 @asynccontextmanager
 async def connected(handles: dict[str, Handle]) -> AsyncIterator[tuple[Channel, Channel]]:
@@ -18,7 +20,7 @@ async def connected(handles: dict[str, Handle]) -> AsyncIterator[tuple[Channel, 
     ends = await open_channel(one, "the other", {}), await open_channel(other, "this one", handles)
     hearing = [asyncio.create_task(end.run()) for end in ends]
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             yield ends
     finally:
         for end in ends:

@@ -35,6 +35,7 @@ from tests.support.http2 import (
     connect,
     frame,
 )
+from tests.support.processes import PATIENCE_S
 from tests.unit.transport.conftest import NOW, rules
 from tests.unit.transport.tls_server import NAME, serve, write
 
@@ -71,7 +72,7 @@ async def ask(address: str) -> str:
     alone = (("grpc.use_local_subchannel_pool", 1),)
     async with grpc.aio.insecure_channel(address, options=alone) as channel:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PATH)
-        answer = await method(request(), timeout=60)
+        answer = await method(request(), timeout=PATIENCE_S)
         return str(decode_response(answer)["overall_code"])
 
 
@@ -97,9 +98,9 @@ async def test_a_report_lands_although_its_client_is_gone(tmp_path: Path, gone: 
         async with grpc.aio.insecure_channel(address) as channel:
             method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PATH)
             left = 0
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while left != 1_000_000 - 20 * 7:
-                    look = decode_response(await method(request(0, "spent"), timeout=60))
+                    look = decode_response(await method(request(0, "spent"), timeout=PATIENCE_S))
                     left = look["statuses"][0]["limit_remaining"]
     finally:
         await server.stop(0)
@@ -145,13 +146,13 @@ async def test_an_open_connection_outlives_a_restart_of_accepting() -> None:
     """The part ended by itself: it accepts again on the same socket."""
     async with serving() as (server, address), grpc.aio.insecure_channel(address) as channel:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PATH)
-        await method(request(), timeout=60)
+        await method(request(), timeout=PATIENCE_S)
         accepting = server._accepting  # noqa: SLF001 - nothing ends it from outside
         assert accepting is not None
         accepting._task.cancel()  # noqa: SLF001
         await server.wait()
         assert await server.start() == address
-        await method(request(), timeout=60)
+        await method(request(), timeout=PATIENCE_S)
         assert channel.get_state() is grpc.ChannelConnectivity.READY
         assert await ask(address) == "OK"
 
@@ -185,7 +186,7 @@ async def test_small_answers_are_not_held_back_by_the_system() -> None:
     async with serving() as (server, address):
         assert server._shared is not None  # noqa: SLF001
         async with grpc.aio.insecure_channel(address) as channel:
-            await asyncio.wait_for(channel.channel_ready(), 60)
+            await asyncio.wait_for(channel.channel_ready(), PATIENCE_S)
             (connection,) = server._shared.connections  # noqa: SLF001
             opened = connection._transport.get_extra_info("socket")  # noqa: SLF001
             assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
