@@ -1,7 +1,6 @@
 """All workers as one engine behind the front: they answer calls, and are asked as one."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -25,8 +24,6 @@ from penstock.workers.orders import Begin
 from penstock.workers.port import reserve
 from penstock.workers.remote import RemoteService
 from penstock.workers.slot import Slot
-
-LOG: Final = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """Between two looks at workers that may hang."""
@@ -119,7 +116,7 @@ class Crew:
         running = [slot for slot in self._slots if slot.worker is not None]
         if not running or not self._has_begun:
             return "no worker serves"
-        return "; ".join(_once(await self._ask_all("ready", READY_S)))
+        return "; ".join(_once(await self._ask_all("ready", READY_S, "does not answer")))
 
     async def read_rules(self) -> bytes:
         """The rules of the first worker that answers. All workers follow the same files."""
@@ -144,7 +141,7 @@ class Crew:
         """Workers that nobody needs any more go on serving until that is so for all."""
 
         async def look() -> str:
-            return ", and ".join(_once(await self._ask_all("awaited", ANSWER_S)))
+            return ", and ".join(_once(await self._ask_all("awaited", ANSWER_S, "to answer")))
 
         self.begin_drain()
         await drain(look, timeout_s)
@@ -154,14 +151,14 @@ class Crew:
             await self._hand_over.stop_accepting()
         await asyncio.gather(*[slot.stop(grace_s) for slot in self._slots])
 
-    async def _ask_all(self, what: str, timeout_s: float) -> list[str]:
-        """The answers of all workers; that it does not answer is the answer of one that hangs."""
+    async def _ask_all(self, what: str, timeout_s: float, silence: str) -> list[str]:
+        """The answers of all workers. Of one that does not answer, its name and `silence`."""
 
         async def ask(slot: Slot) -> str:
             try:
                 return str(await slot.ask(what, timeout_s=timeout_s))
-            except ChannelError as exc:
-                return str(exc)
+            except ChannelError:
+                return f"{slot.name} {silence}"
 
         running = [slot for slot in self._slots if slot.worker is not None]
         return await asyncio.gather(*map(ask, running))

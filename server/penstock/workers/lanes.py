@@ -7,7 +7,6 @@ itself, chance would decide: a worker could have all of them, and another worker
 
 import asyncio
 import errno
-import logging
 import os
 import socket
 import time
@@ -17,8 +16,6 @@ from typing import Any, Final
 from penstock.transport.accept import Acceptor
 from penstock.workers.process import WorkerProcess
 from penstock.workers.slot import Slot, usable
-
-LOG: Final = logging.getLogger(__name__)
 
 COUNTED_S: Final = 0.1
 """How long the numbers of connections that workers tell are good, so that a thousand clients that
