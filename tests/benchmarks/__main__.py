@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 
 from tests.benchmarks.in_process import show_in_process
+from tests.benchmarks.pauses import show_pauses
+from tests.benchmarks.sqlite import show_sqlite
 from tests.benchmarks.tracing import show_tracing
 from tests.benchmarks.wire import ROUNDS, show_disturbed, show_target, show_wire
 
@@ -37,7 +39,9 @@ def _parts(rounds: int) -> dict[str, Callable[[], None]]:
     return {
         "wire": lambda: show_wire(rounds),
         "disturbed": lambda: show_disturbed(rounds),
+        "pauses": show_pauses,
         "in-process": show_in_process,
+        "sqlite": show_sqlite,
         "tracing": show_tracing,
     }
 

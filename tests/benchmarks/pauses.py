@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -165,8 +165,13 @@ def _both(server: Server, rules: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", type=Path, action="append", default=[])
-    versions = [*parser.parse_args().against, OURS]
-    print("milliseconds: of calls the median, p99 and longest; by the probe the longest pause, and")
+    show_pauses([*parser.parse_args().against, OURS])
+
+
+def show_pauses(versions: Sequence[Path] = (OURS,)) -> None:
+    print(
+        "\nmilliseconds: of calls the median, p99 and longest; by the probe the longest pause, and"
+    )
     print("the longest that the event loop computed")
     print(f"{'':42} {'p50':>8} {'p99':>8} {'longest':>8} {'pause':>8} {'computed':>8}")
     for source in versions:

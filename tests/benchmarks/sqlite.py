@@ -41,10 +41,10 @@ class Figures:
     per_s: dict[int, float]
 
 
-def main() -> None:
+def show_sqlite() -> None:
     with tempfile.TemporaryDirectory() as folder:
         memory, sqlite = asyncio.run(compare(Path(folder, "bench.db")))
-    print("the store alone, 2,000 buckets; sqlite: is committed before the answer")
+    print("\nthe store alone, 2,000 buckets; sqlite: is committed before the answer")
     _show("one caller at a time, p50", "us", memory.lone_p50, sqlite.lone_p50)
     _show("one caller at a time, p99", "us", memory.lone_p99, sqlite.lone_p99)
     _show("one caller at a time, CPU a call", "us", memory.lone_cpu, sqlite.lone_cpu)
@@ -121,4 +121,4 @@ def _show(name: str, unit: str, memory: float, sqlite: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    show_sqlite()
