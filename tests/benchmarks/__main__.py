@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.benchmarks.dynamodb_client import show_client_cpu
 from tests.benchmarks.in_process import matching_us, requests_per_s
 from tests.benchmarks.over_grpc import empty_handler_per_s
 from tests.benchmarks.tracing import show_tracing
@@ -38,6 +39,7 @@ def main() -> None:
     for kind, wildcards in (("rules", False), ("wildcards", True)):
         few, many = matching_us(10, wildcards=wildcards), matching_us(10_000, wildcards=wildcards)
         print(f"  10,000 {kind}: {many:.1f} us, {many / few:.2f} x the time of 10")
+    show_client_cpu()
     show_tracing()
 
 

@@ -79,7 +79,7 @@ async def rotating() -> Rotating:
 
 def access(cache: CredentialCache) -> str | None:
     keys = cache.at_hand()
-    return keys and keys.access
+    return None if keys is None else keys.access
 
 
 async def settle(is_so: Callable[[], bool]) -> None:

@@ -29,7 +29,7 @@ REASONS = [
     {"Code": "None"},
     {"Code": "ConditionalCheckFailed", "Message": "no", "Item": IMAGE},
 ]
-ANSWERS = {
+ANSWERS: dict[str, bytes | Reply] = {
     "success": ok({"Attributes": IMAGE, "ConsumedCapacity": {"CapacityUnits": 1.0}}),
     "nothing said": http(b""),
     "failed condition": refusal("ConditionalCheckFailedException", Item=IMAGE),

@@ -178,6 +178,15 @@ async def test_a_connection_that_the_server_closed_is_not_used() -> None:
         assert (await pool.exchange(REQUEST)).status == 200
 
 
+async def test_a_connection_that_the_server_is_closing_is_not_used() -> None:
+    """The end has arrived, and asyncio has not closed the connection yet."""
+    async with RawEndpoint() as endpoint, pool_on(endpoint) as pool:
+        await pool.exchange(REQUEST)
+        pool._idle[0].eof_received()  # noqa: SLF001 - it must come at this moment
+        assert (await pool.exchange(REQUEST)).status == 200
+        assert endpoint.connections == 2
+
+
 async def test_a_changed_address_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """New connections ask DNS again, and no connection gets old."""
     addresses = ["127.0.0.1"]

@@ -20,7 +20,7 @@ def read_answer(operation: str, answer: HttpAnswer) -> Response | Failure:
         return _unreadable(f"its checksum is not {checksum}")
     is_success = 200 <= status < 300
     try:
-        content = json.loads(body) if body else {}
+        content = json.loads(body.decode()) if body else {}
     except (ValueError, RecursionError) as exc:
         if is_success:
             return _unreadable(repr(exc))

@@ -6,7 +6,7 @@ known length closes the connection.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -60,8 +60,7 @@ class HttpConnection(asyncio.Protocol):
     # What the transport calls:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - TCP and TLS are
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         self.is_usable = True
 
     def data_received(self, data: bytes) -> None:
@@ -77,6 +76,7 @@ class HttpConnection(asyncio.Protocol):
                 self._break(f"the answer is not HTTP: {exc!r}")
 
     def eof_received(self) -> bool:
+        self.is_usable = False
         return False  # close: no answer comes any more
 
     def connection_lost(self, exc: Exception | None) -> None:
