@@ -103,10 +103,10 @@ class LeanClient:
         except UnfitKeysError as exc:
             return Failure(Fault.PERMANENT, str(exc), {})
         except NeverSentError as exc:
-            said = first_line(str(exc))
+            said = first_line(f"{self._pool.address}: {exc}")
             return Failure(Fault.UNREACHABLE, f"DynamoDB can't be reached: {said}", {})
         except BrokenError as exc:
-            said = first_line(str(exc))
+            said = first_line(f"{self._pool.address}: {exc}")
             return Failure(Fault.UNKNOWN, f"the connection to DynamoDB broke: {said}", {})
         return read_answer(operation, answer)
 

@@ -25,6 +25,8 @@ class NeverSentError(Exception):
 
 class Pool:
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, connect_s: float) -> None:
+        self.address = f"{host}:{port}"
+        """For messages."""
         self._host = host
         self._port = port
         self._tls = tls
@@ -103,9 +105,9 @@ class Pool:
                     ssl=self._tls,
                 )
         except TimeoutError as exc:
-            raise NeverSentError(f"no connection to {self._host} in {self._connect_s} s") from exc
+            raise NeverSentError(f"no connection in {self._connect_s} s") from exc
         except (OSError, UnicodeError) as exc:  # a name may be none that DNS could have
-            raise NeverSentError(f"{self._host}: {exc}") from exc
+            raise NeverSentError(str(exc)) from exc
         self._open.add(connection)
         return connection
 
