@@ -1,6 +1,7 @@
 """The lean client: the same answers as the SDK's, and calls signed anew when AWS refuses them."""
 
 import asyncio
+import calendar
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -183,7 +184,7 @@ def strict_about_time(request: RawRequest) -> bytes:
     """As AWS is: a signature is good for minutes."""
     stamp = time.strptime(request.headers["x-amz-date"], "%Y%m%dT%H%M%SZ")
     now_s = time.time()
-    if abs(time.mktime(stamp) - time.timezone - now_s) > 300:
+    if abs(calendar.timegm(stamp) - now_s) > 300:
         return refusal("InvalidSignatureException", now_s)
     return ok({})
 
@@ -201,6 +202,16 @@ async def test_a_wrong_clock_is_put_right_for_signatures(ahead_s: float) -> None
             assert not isinstance(await client.update_item({}), Failure)
             assert not isinstance(await client.update_item({}), Failure)
             assert len(endpoint.requests) == 7
+
+
+async def test_a_wrong_clock_fails_no_call_of_many() -> None:
+    """All of them were refused, and the first answer has put the clock right."""
+    async with (
+        RawEndpoint(strict_about_time) as endpoint,
+        lean_on(endpoint, Clock(3_600)) as client,
+    ):
+        answers = await asyncio.gather(*(client.update_item({}) for _ in range(8)))
+    assert [answer for answer in answers if isinstance(answer, Failure)] == []
 
 
 @pytest.mark.parametrize("code", ["InvalidSignatureException", "SignatureDoesNotMatch"])

@@ -74,12 +74,12 @@ class LeanClient:
         keys = self._credentials.at_hand() or await self._wait_for_keys()
         if isinstance(keys, Failure):
             return keys
-        sent_s = self._clock_s()
+        sent_s, offset_s = self._clock_s(), self._offset_s
         answer = await self._send(operation, body, keys, sent_s)
         if (
             not isinstance(answer, Failure)
             or answer.fault is not Fault.PERMANENT
-            or not await self._can_sign_anew(answer, keys, sent_s)
+            or not await self._can_sign_anew(answer, keys, sent_s, offset_s)
         ):
             return answer
         keys = self._credentials.at_hand() or keys
@@ -110,19 +110,25 @@ class LeanClient:
             return Failure(Fault.UNKNOWN, f"the connection to DynamoDB broke: {said}", {})
         return read_answer(operation, answer)
 
-    async def _can_sign_anew(self, refusal: Failure, keys: Keys, sent_s: float) -> bool:
-        """Whether AWS refused the signature, and the next one will be another."""
+    async def _can_sign_anew(
+        self, refusal: Failure, keys: Keys, sent_s: float, offset_s: float
+    ) -> bool:
+        """Whether AWS refused the signature, and the next one will be another.
+
+        The keys, the time and the offset are those of the refused signature: other calls may have
+        changed them meanwhile.
+        """
         code = refusal.response.get("Error", {}).get("Code")
         if code in KEYS_REFUSED:
             return await self._credentials.replace(keys)
-        return code in CLOCK_REFUSED and self._set_clock(refusal, sent_s)
+        return code in CLOCK_REFUSED and self._set_clock(refusal, sent_s, offset_s)
 
-    def _set_clock(self, refusal: Failure, sent_s: float) -> bool:
+    def _set_clock(self, refusal: Failure, sent_s: float, offset_s: float) -> bool:
         """Sign by AWS's clock from now on; false if this server's clock was not the reason."""
         date = refusal.response["ResponseMetadata"]["HTTPHeaders"].get("date", "")
         try:
             date_s = parsedate_to_datetime(date).timestamp()
         except ValueError:
             return False
-        before_s, self._offset_s = self._offset_s, -skew_s(date_s, sent_s, self._clock_s())
-        return abs(self._offset_s - before_s) >= WARN_S
+        self._offset_s = -skew_s(date_s, sent_s, self._clock_s())
+        return abs(self._offset_s - offset_s) >= WARN_S

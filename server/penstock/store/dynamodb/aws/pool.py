@@ -12,8 +12,8 @@ from typing import Final
 from penstock.store.dynamodb.aws.http_connection import HttpAnswer, HttpConnection
 
 IDLE_S: Final = 10.0
-"""AWS closes idle connections after some 20 seconds, DynamoDB after a minute. A request that meets
-a closing connection has an unknown outcome, so we close first."""
+"""AWS closes idle connections after 20 s; aiobotocore keeps them for 12 s. A request that meets a
+closing connection has an unknown outcome, so we close first."""
 
 MAX_AGE_S: Final = 300.0
 """Then the name is resolved again: DynamoDB's addresses change, and load spreads anew."""
