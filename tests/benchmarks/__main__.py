@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 
+from tests.benchmarks.dynamodb_client import show_client_cpu
 from tests.benchmarks.in_process import show_in_process
 from tests.benchmarks.pauses import show_pauses
 from tests.benchmarks.sqlite import show_sqlite
@@ -42,6 +43,7 @@ def _parts(rounds: int) -> dict[str, Callable[[], None]]:
         "pauses": show_pauses,
         "in-process": show_in_process,
         "sqlite": show_sqlite,
+        "dynamodb-client": show_client_cpu,
         "tracing": show_tracing,
     }
 

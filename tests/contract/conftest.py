@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from penstock.store.dynamodb.aws.location import Cascade
+from penstock.store.dynamodb.aws.location import Cascade, ClientName
 from penstock.store.open import open_store
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import BucketStore, Store
@@ -23,10 +23,12 @@ async def _open(url: str) -> AsyncIterator[BucketStore]:
 
 @asynccontextmanager
 async def _dynamodb(
-    request: pytest.FixtureRequest, cascade: Cascade = "transaction"
+    request: pytest.FixtureRequest,
+    cascade: Cascade = "transaction",
+    client: ClientName = "lean",
 ) -> AsyncIterator[BucketStore]:
     endpoint: str = request.getfixturevalue("dynamodb_url")
-    async with new_table(endpoint, cascade) as location, open_on(location) as store:
+    async with new_table(endpoint, cascade, client) as location, open_on(location) as store:
         yield store
 
 
@@ -37,6 +39,7 @@ STORES: dict[str, Opener] = {
     "sqlite": lambda path, _request: _open(f"sqlite:///{path}/contract.db"),
     "sqlite-full": lambda path, _request: _open(f"sqlite:///{path}/contract.db?synchronous=full"),
     "dynamodb": lambda _path, request: _dynamodb(request),
+    "dynamodb-aioboto3": lambda _path, request: _dynamodb(request, client="aioboto3"),
     "dynamodb-speculative": lambda _path, request: _dynamodb(request, "speculative"),
 }
 
@@ -61,7 +64,7 @@ async def sweeping_store(
         yield opened
 
 
-POLICY_STORES = ("memory", "sqlite", "dynamodb")
+POLICY_STORES = ("memory", "sqlite", "dynamodb", "dynamodb-aioboto3")
 """Those that keep policy."""
 
 

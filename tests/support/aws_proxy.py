@@ -7,17 +7,20 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 
 # The headers that speak of one connection, or that whoever writes the message sets anew.
 PER_CONNECTION = {"connection", "content-length", "keep-alive", "transfer-encoding"}
+
+Watcher = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+"""Sees a request, and what DynamoDB answered: the JSON of both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ class AwsProxy:
         """At one time, since somebody set it to 0."""
         self.faults: list[Fault] = []
         self.always: Fault | None = None
+        self.watchers: list[Watcher] = []
         self._dynamodb_url = dynamodb_url
         self._place = _reserve()
         self._server: asyncio.Server | None = None
@@ -234,8 +238,10 @@ class AwsProxy:
             headers=_end_to_end(request.headers),
             data=request.body,
         ) as response:
-            headers = _end_to_end(response.headers)
-            return _Response(response.status, headers, await response.read())
+            headers, body = _end_to_end(response.headers), await response.read()
+        for watch in self.watchers:
+            watch(json.loads(request.body), json.loads(body))
+        return _Response(response.status, headers, body)
 
 
 async def _read(reader: asyncio.StreamReader) -> _Request:

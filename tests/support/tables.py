@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
+from penstock.store.dynamodb.aws.clients import open_clients
 from penstock.store.dynamodb.aws.connection import Connection
-from penstock.store.dynamodb.aws.location import Cascade, Location
+from penstock.store.dynamodb.aws.location import Cascade, ClientName, Location
 from penstock.store.dynamodb.aws.sdk import SdkClient
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
@@ -16,18 +17,22 @@ from penstock.telemetry.metrics import Metrics
 
 _NUMBERS = count()
 
+CLIENTS: tuple[ClientName, ...] = get_args(ClientName)
+
 PATIENT_S = 60
 """For a call to DynamoDB Local: a busy machine is no failure."""
 
 
 @asynccontextmanager
-async def new_table(endpoint: str, cascade: Cascade = "transaction") -> AsyncIterator[Location]:
+async def new_table(
+    endpoint: str, cascade: Cascade = "transaction", client: ClientName = "lean"
+) -> AsyncIterator[Location]:
     """A table of the test's own. It goes afterwards, so that DynamoDB Local keeps its pace."""
-    location = Location(f"test-{next(_NUMBERS)}", "eu-west-1", endpoint, cascade)
-    async with location.client(PATIENT_S) as client:
-        await client.create_table(TableName=location.table, **create_arguments(None, stream=False))
+    location = Location(f"test-{next(_NUMBERS)}", "eu-west-1", endpoint, cascade, client)
+    async with location.client(PATIENT_S) as sdk:
+        await sdk.create_table(TableName=location.table, **create_arguments(None, stream=False))
         yield location
-        await client.delete_table(TableName=location.table)
+        await sdk.delete_table(TableName=location.table)
 
 
 @asynccontextmanager
@@ -49,7 +54,7 @@ async def open_on(
     location: Location, timer_s: Callable[[], float] = lambda: 0.0
 ) -> AsyncIterator[DynamoStore]:
     """A store as one process has it. Its time stands still while a call is under way."""
-    async with location.client(PATIENT_S) as client:
-        store = DynamoStore(client, location, timer_s=timer_s, call_s=PATIENT_S)
+    async with open_clients(location, PATIENT_S) as clients:
+        store = DynamoStore(clients, location, timer_s=timer_s, call_s=PATIENT_S)
         yield store
         await store.close()

@@ -119,6 +119,8 @@ ONLY = {
     "yaml": {"penstock.config"},
     "sqlite3": {"penstock.store.sqlite"},
     "aioboto3": {"penstock.store.dynamodb.aws"},
+    "aiobotocore": {"penstock.store.dynamodb.aws"},
+    "httptools": {"penstock.store.dynamodb.aws"},
     # The AWS SDK's own, whose errors show through; and the HTTP ports.
     "aiohttp": {"penstock.store.dynamodb.aws", "penstock.transport"},
     "opentelemetry": {

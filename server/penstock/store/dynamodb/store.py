@@ -5,15 +5,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Final
 
 from penstock.core.bucket import Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
+from penstock.store.dynamodb.aws.clients import Clients, open_clients
 from penstock.store.dynamodb.aws.connection import Connection
 from penstock.store.dynamodb.aws.location import CALL_S, Location
-from penstock.store.dynamodb.aws.sdk import SdkClient
 from penstock.store.dynamodb.buckets.coordinator import Coordinator
 from penstock.store.dynamodb.buckets.corrections import reset
 from penstock.store.dynamodb.buckets.hints import Hint, Hints
@@ -32,7 +32,7 @@ LOG: Final = logging.getLogger(__name__)
 class DynamoStore:
     def __init__(
         self,
-        client: Any,
+        clients: Clients,
         location: Location,
         *,
         timer_s: Callable[[], float] = time.monotonic,
@@ -49,8 +49,9 @@ class DynamoStore:
         """
         self._resources = resources or AsyncExitStack()
         self.metrics = metrics or Metrics()
-        sdk = SdkClient(client)
-        connection = Connection(sdk, sdk, timer_s, call_s, self.metrics, clock_s)
+        connection = Connection(
+            clients.items, clients.lists, timer_s, call_s, self.metrics, clock_s
+        )
         access = TableAccess(connection, location.table, timer_s, call_s)
         self._sender = BucketSender(access, tracer)
         self._hints = Hints(remembers_denials=remembers_denials)
@@ -96,14 +97,14 @@ async def open_dynamodb(
 ) -> DynamoStore:
     """Connect. ConfigError if the table is not what it should be."""
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(location.client())
+        clients = await stack.enter_async_context(open_clients(location))
         try:
-            await check_table(client, location)
+            await check_table(clients.sdk, location)
         except StoreError as exc:
             # The table may be back at any moment. Until then `on_unavailable` decides for callers.
             LOG.warning("the table can't be checked now: %s", exc)
         return DynamoStore(
-            client,
+            clients,
             location,
             resources=stack.pop_all(),
             metrics=metrics,

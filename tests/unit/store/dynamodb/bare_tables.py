@@ -6,6 +6,8 @@ from typing import Any
 
 from penstock.store.dynamodb.aws.location import Location
 
+from tests.support.tables import PATIENT_S
+
 KEY = ("PK", "SK")
 
 
@@ -19,7 +21,7 @@ def aws(location: Location, operation: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def call(location: Location, operation: str, **arguments: Any) -> dict[str, Any]:
-    async with location.client() as client:
+    async with location.client(PATIENT_S) as client:
         answer: dict[str, Any] = await getattr(client, operation)(
             TableName=location.table, **arguments
         )
@@ -32,7 +34,7 @@ async def drop(location: Location) -> None:
     DynamoDB Local has ten threads for its jobs, and each table with TTL keeps one: with eight such
     tables, no index is ever built.
     """
-    async with location.client() as client:
+    async with location.client(PATIENT_S) as client:
         with suppress(client.exceptions.ResourceNotFoundException):
             await client.delete_table(TableName=location.table)
 

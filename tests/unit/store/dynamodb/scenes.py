@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import pytest
 from penstock.core.bucket import Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.errors import StoreError
+from penstock.store.dynamodb.aws.clients import Clients
 from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.items.keys import primary_key
 from penstock.store.dynamodb.store import DynamoStore
@@ -63,8 +63,8 @@ class Connected:
 
     proxy: AwsProxy
     location: Location
-    direct: Any
-    proxied: Any
+    direct: Clients
+    proxied: Clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Scene:
 
     async def delete(self, entity: str) -> None:
         """As DynamoDB does when an item's time is over."""
-        await self.connected.direct.delete_item(
+        await self.connected.direct.sdk.delete_item(
             TableName=self.connected.location.table, Key=primary_key(self.key(entity))
         )
 

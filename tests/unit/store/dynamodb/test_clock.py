@@ -30,7 +30,7 @@ def process(connected: Connected) -> DynamoStore:
 
 async def attributes(scene: Scene, key: Key) -> dict[str, Any]:
     """An item as any other tool finds it."""
-    answer = await scene.connected.direct.get_item(
+    answer = await scene.connected.direct.sdk.get_item(
         TableName=scene.connected.location.table, Key=primary_key(key), ConsistentRead=True
     )
     found: dict[str, Any] = answer["Item"]

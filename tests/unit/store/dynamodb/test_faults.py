@@ -16,6 +16,7 @@ from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Mode
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.circuit import FIRST_PAUSE_S, OPENS_AFTER
+from penstock.store.dynamodb.aws.clients import Clients, open_clients
 from penstock.store.dynamodb.aws.retry import TRIES
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.buckets.writes import WritePath
@@ -43,6 +44,8 @@ from tests.unit.store.dynamodb.scenes import (
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ON_BOTH_CLIENTS = True
 
 
 PATHS = {
@@ -102,7 +105,7 @@ async def test_an_error_500_for_a_write_that_happened_leaves_it_consumed(scene: 
     await scene.other.take([bob], NOW)
     for takes, is_answered in (([bob], False), (cascade, True)):
         store = DynamoStore(
-            Botching(scene.connected.direct),
+            Clients.all_sdk(Botching(scene.connected.direct.sdk)),
             scene.connected.location,
             timer_s=scene.clock,
             call_s=PATIENT_S,
@@ -327,7 +330,7 @@ async def test_keys_that_a_read_left_out_are_read_again(scene: Scene) -> None:
     bob, eve, nobody = (scene.key(entity) for entity in ("bob", "eve", "nobody"))
     await scene.other.take([take(bob, 1), take(eve, 2)], NOW)
     table = scene.connected.location.table
-    sender = BucketSender(access_to(table, PartialReads(scene.connected.direct), scene.clock))
+    sender = BucketSender(access_to(table, PartialReads(scene.connected.direct.sdk), scene.clock))
     images = await sender.read([bob, nobody, eve])
     assert {key: image and image.item.buckets[0].consumed for key, image in images.items()} == {
         bob: 1 * MILLI,
@@ -343,7 +346,7 @@ async def test_keys_that_are_left_out_for_long_are_an_error_and_no_missing_items
     levels = [f"level{n}" for n in range(TRIES + 1)]
     cascade = scene.chain(*levels)
     assert await fits(scene.other, *cascade) == [True] * len(levels)
-    client = PartialReads(scene.connected.direct)
+    client = Clients.all_sdk(PartialReads(scene.connected.direct.sdk))
     store = DynamoStore(client, scene.connected.location, timer_s=scene.clock, call_s=PATIENT_S)
     assert await is_transient(store, *cascade)
     assert await scene.on_record(*levels) == [1] * len(levels)
@@ -362,8 +365,8 @@ async def test_a_connection_that_never_stands_is_not_unknown(scene: Scene) -> No
             waiting.connect_ex(hole.getsockname())
         endpoint = f"http://127.0.0.1:{hole.getsockname()[1]}"
         location = replace(scene.connected.location, endpoint=endpoint)
-        async with location.client() as client:
-            store = DynamoStore(client, location)
+        async with open_clients(location) as clients:
+            store = DynamoStore(clients, location)
             assert await is_transient(store, take(scene.key("bob")))
     assert store.metrics.unknown_outcomes.value == 0
 

@@ -132,13 +132,12 @@ async def bench(request: pytest.FixtureRequest, scene: Scene) -> AsyncIterator[B
     limits = tuple(Limit.per(10, MINUTE, name=f"limit-{n}") for n in range(request.param))
     bench = Bench(scene, limits)
 
-    def count(params: Mapping[str, Any], **_: object) -> None:
+    def count(params: Mapping[str, Any], _: object) -> None:
         bench.count(params)
 
-    events = scene.connected.proxied.meta.events
-    events.register("provide-client-params.dynamodb", count)
+    scene.proxy.watchers.append(count)
     yield bench
-    events.unregister("provide-client-params.dynamodb", count)
+    scene.proxy.watchers.remove(count)
     for store in bench.stores:
         await store.close()
 
@@ -353,7 +352,7 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
 @pytest.mark.parametrize("name", ITEMS)
 async def test_an_item_is_as_large_as_the_page_says(scene: Scene, name: str) -> None:
     """And DynamoDB charges as many units for writing it."""
-    key, direct = Key("user-123", "gpt-4"), scene.connected.direct
+    key, direct = Key("user-123", "gpt-4"), scene.connected.direct.sdk
     limits = tuple(Limit.per(10_000, MINUTE, name=limit) for limit in ITEMS[name])
     draws = tuple(Draw(number, 1_234_567) for number in range(len(limits)))
     table = scene.connected.location.table

@@ -354,7 +354,7 @@ class Consumed:
         self.units: Counter[str] = Counter()
         self.calls = 0
 
-    def add(self, parsed: Mapping[str, Any], **_: object) -> None:
+    def add(self, _: object, parsed: Mapping[str, Any]) -> None:
         found = parsed.get("ConsumedCapacity", ())
         self.calls += 1
         kind = "read" if "Responses" in parsed or "Items" in parsed else "write"
@@ -364,10 +364,10 @@ class Consumed:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def consumed(scene: Scene) -> AsyncIterator[Consumed]:
-    events, consumed = scene.connected.proxied.meta.events, Consumed()
-    events.register("after-call.dynamodb", consumed.add)
+    consumed = Consumed()
+    scene.proxy.watchers.append(consumed.add)
     yield consumed
-    events.unregister("after-call.dynamodb", consumed.add)
+    scene.proxy.watchers.remove(consumed.add)
 
 
 async def test_capacity_is_what_dynamodb_says(scene: Scene, consumed: Consumed) -> None:

@@ -42,7 +42,7 @@ CONFLICTS = Cancel(("TransactionConflict", "None"))
 
 async def items_of(scene: Scene, partition: str) -> dict[str, dict[str, Any]]:
     """A partition as it is, by sort key, without the keys of the table."""
-    answer = await scene.connected.direct.query(
+    answer = await scene.connected.direct.sdk.query(
         TableName=scene.connected.location.table,
         KeyConditionExpression="PK = :pk",
         ExpressionAttributeValues={":pk": {"S": partition}},
@@ -191,7 +191,7 @@ async def test_names_are_escaped_and_hashed_in_keys_and_listed_as_they_are(scene
         None,
     ]
     assert (await policy.lookup(long, long)).limits.keys() == {scope}
-    escaped = await scene.connected.direct.scan(
+    escaped = await scene.connected.direct.sdk.scan(
         TableName=scene.connected.location.table,
         FilterExpression="begins_with(PK, :pk)",
         ExpressionAttributeValues={":pk": {"S": f"ENTITY#{scene.resource}%23%25🚰"}},
@@ -271,7 +271,7 @@ async def test_keys_that_a_lookup_left_out_are_read_again(
     scopes = {Scope(bob, scene.resource), Scope(bob), Scope(None, scene.resource)}
     for scope in scopes:
         await scene.other.policy.write_limits(scope, ONE, ANN)
-    client, table = PartialReads(scene.connected.direct), scene.connected.location.table
+    client, table = PartialReads(scene.connected.direct.sdk), scene.connected.location.table
     policy = DynamoPolicy(access_to(table, client, scene.clock), forget)
     with pytest.raises(StoreError, match="unprocessed"):
         await policy.lookup(bob, scene.resource)
@@ -380,7 +380,7 @@ async def test_an_entity_goes_with_all_its_buckets_and_limits(scene: Scene) -> N
     await asyncio.gather(*[scene.other.take([take(key)], NOW) for key in keys])
     scopes = [Scope(bob, f"r{n}") for n in range(limits)]
     await asyncio.gather(*[scene.other.policy.write_limits(scope, ONE, ANN) for scope in scopes])
-    client, table = PartialWrites(scene.connected.direct), scene.connected.location.table
+    client, table = PartialWrites(scene.connected.direct.sdk), scene.connected.location.table
     forgotten: list[Key] = []
     policy = DynamoPolicy(access_to(table, client, scene.clock), forgotten.extend)
     assert await policy.delete_entity(bob, ANN)
@@ -399,6 +399,6 @@ async def test_what_a_sweep_left_unprocessed_for_long_is_an_error(
     await create(scene.other.policy, bob)
     for n in range(2):
         await scene.other.take([take(Key(bob, f"r{n}"))], NOW)
-    client, table = PartialWrites(scene.connected.direct), scene.connected.location.table
+    client, table = PartialWrites(scene.connected.direct.sdk), scene.connected.location.table
     with pytest.raises(StoreError, match="unprocessed"):
         await DynamoPolicy(access_to(table, client, scene.clock), forget).delete_entity(bob, ANN)

@@ -29,7 +29,7 @@ def take(
 
 
 async def attributes(scene: Scene, key: Key) -> dict[str, Any]:
-    answer = await scene.connected.direct.get_item(
+    answer = await scene.connected.direct.sdk.get_item(
         TableName=scene.connected.location.table, Key=primary_key(key), ConsistentRead=True
     )
     item: dict[str, Any] = answer["Item"]

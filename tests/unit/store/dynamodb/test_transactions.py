@@ -24,6 +24,8 @@ from tests.unit.store.dynamodb.scenes import (
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ON_BOTH_CLIENTS = True
+
 
 SENT_AGAIN: dict[str, Sequence[Fault]] = {
     "the request is lost": [Refuse()],

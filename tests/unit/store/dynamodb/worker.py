@@ -14,6 +14,7 @@ from typing import Any
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import StoreError
+from penstock.store.dynamodb.aws.clients import open_clients
 from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.store import DynamoStore
 
@@ -119,11 +120,11 @@ class Callers:
 
 
 async def main(endpoint: str) -> None:
-    async with Location("any", "eu-west-1", endpoint).client() as client:
+    async with open_clients(Location("any", "eu-west-1", endpoint)) as clients:
         say("ready")
         while line := await asyncio.to_thread(sys.stdin.readline):
             job = Job(**json.loads(line))
-            store = DynamoStore(client, Location(job.table))
+            store = DynamoStore(clients, Location(job.table))
             callers = Callers(store, job)
             await callers.run()
             await store.close()

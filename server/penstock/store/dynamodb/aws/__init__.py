@@ -2,7 +2,15 @@
 
     location.py     the table's URL, and a client of the SDK for it
     client.py       the port: every call of a serving store leaves through it
+    clients.py      who makes which calls: opens the clients of a store
     sdk.py          the port on the AWS SDK, and what the SDK's exceptions mean
+    lean.py         the port's fast calls without the SDK. It builds on:
+      endpoint.py         where and how the SDK would reach DynamoDB
+      credentials.py      the keys, refreshed beside the calls
+      signing.py          the signature of a request
+      pool.py             open connections
+      http_connection.py  one request and its answer
+      answers.py          what an answer says
     errors.py       what an error of AWS means: one table for every client
     connection.py   a call through the port: bounded in time, counted, skipped in an outage
     circuit.py      when an outage begins, and when it is over
@@ -10,5 +18,5 @@
     retry.py        the delays between retries
 
 Only this room imports the SDK. Nothing here retries: only who knows what a call does can tell
-whether the call is safe to repeat.
+whether the call is safe to repeat. `lean.py` sends a call again only if AWS refused its signature.
 """

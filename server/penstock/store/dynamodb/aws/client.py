@@ -1,8 +1,8 @@
 """The port through which every call of a serving store leaves for AWS.
 
 The laws of this port:
-- One method call is one request to AWS. A client never retries: an ADD that is sent twice is added
-  twice.
+- AWS executes at most one request for one method call. A client never retries a request that may
+  have been executed: an ADD that is sent twice is added twice.
 - The parameters of a call, and its response, are DynamoDB's own JSON, as dicts.
 - A client raises nothing: it translates every error to a Failure, by the tables of `errors.py`.
   Only cancellation passes through. A cancelled call may have been sent.

@@ -17,6 +17,9 @@ FORM: Final = "dynamodb://TABLE?region=REGION"
 
 Cascade = Literal["transaction", "speculative"]
 
+ClientName = Literal["lean", "aioboto3"]
+"""Who makes the calls of decisions: our own client, or the SDK."""
+
 CALL_S: Final = 1.0
 """The timeout of one call, whatever the caller's deadline is. After a longer time, the condition of
 a write would be out of date."""
@@ -34,6 +37,7 @@ class Location:
     region: str | None = None
     endpoint: str | None = None
     cascade: Cascade = "transaction"
+    client_name: ClientName = "lean"
 
     def __str__(self) -> str:
         """As `--store` takes it."""
@@ -42,8 +46,8 @@ class Location:
         return f"dynamodb://{self.table}?{query}" if query else f"dynamodb://{self.table}"
 
     @asynccontextmanager
-    async def client(self, call_s: float = CALL_S) -> AsyncIterator[Any]:
-        """The SDK's client. ConfigError if there is no region."""
+    async def client(self, call_s: float = CALL_S, session: Any = None) -> AsyncIterator[Any]:
+        """The SDK's client, from a session of aiobotocore. ConfigError if there is no region."""
         config = Config(
             # Shorter than the call's timeout: a call that could not connect was not sent, and this
             # way we know it.
@@ -58,7 +62,7 @@ class Location:
         async with AsyncExitStack() as stack:
             try:
                 client = await stack.enter_async_context(
-                    aioboto3.Session().client(
+                    aioboto3.Session(botocore_session=session).client(
                         "dynamodb",
                         region_name=self.region,
                         endpoint_url=self.endpoint,
@@ -82,13 +86,22 @@ def parse_location(url: str, options: dict[str, str]) -> Location:
         raise ConfigError(
             f"store '{url}': write {FORM}; a table's name is 3 to 255 letters, digits, _ . or -"
         )
-    unknown = options.keys() - {"region", "endpoint", "cascade"}
+    unknown = options.keys() - {"region", "endpoint", "cascade", "client"}
     if unknown:
         raise ConfigError(f"store '{url}': unknown option '{min(unknown)}'")
     cascade = options.get("cascade", "transaction")
     if cascade not in {"transaction", "speculative"}:
         raise ConfigError(f"store '{url}': cascade is transaction or speculative")
+    client_name = options.get("client", "lean")
+    if client_name not in {"lean", "aioboto3"}:
+        raise ConfigError(f"store '{url}': client is lean or aioboto3")
     endpoint = options.get("endpoint")
     if endpoint is not None and urlsplit(endpoint).scheme not in {"http", "https"}:
         raise ConfigError(f"store '{url}': endpoint is a URL, such as http://127.0.0.1:8000")
-    return Location(table, options.get("region"), endpoint, cast("Cascade", cascade))
+    return Location(
+        table,
+        options.get("region"),
+        endpoint,
+        cast("Cascade", cascade),
+        cast("ClientName", client_name),
+    )

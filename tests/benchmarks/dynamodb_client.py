@@ -1,0 +1,137 @@
+"""The client's CPU time for one UpdateItem: ours against aioboto3's.
+
+An endpoint in a process of its own answers at once, so that only the client is measured.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from binascii import crc32
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from penstock.store.dynamodb.aws.clients import Clients, open_clients
+from penstock.store.dynamodb.aws.errors import Failure
+from penstock.store.dynamodb.aws.location import Location
+
+from tests.support.dynamodb import DUMMY_ENVIRONMENT
+from tests.support.tables import CLIENTS
+
+CALLERS = 16
+ROUNDS = 5
+CALLS = {"lean": 10_000, "aioboto3": 2_000}
+TARGET = 0.1
+
+KEY = {"PK": {"S": "ENTITY#bench|client_ip=10.1.2.3"}, "SK": {"S": "#BUCKET#bench"}}
+UPDATE = {
+    "TableName": "bench",
+    "Key": KEY,
+    "UpdateExpression": "ADD #n0 :v0, #n1 :v1 SET #n2 = :v2",
+    "ConditionExpression": "#n3 = :v3 AND #n4 >= :v4 AND #n0 >= :v5 AND #n2 >= :v6",
+    "ExpressionAttributeNames": {
+        "#n0": "b_limit_tk", "#n1": "b_limit_tc", "#n2": "ttl", "#n3": "policy", "#n4": "rf",
+    },
+    "ExpressionAttributeValues": {
+        ":v0": {"N": "-1000"}, ":v1": {"N": "1000"}, ":v2": {"N": "1794796380"},
+        ":v3": {"S": "5c0f3b1c9a7e4d21"}, ":v4": {"N": "1794792780000"}, ":v5": {"N": "1000"},
+        ":v6": {"N": "1794792780"},
+    },
+    "ReturnValues": "ALL_NEW",
+    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    "ReturnConsumedCapacity": "TOTAL",
+}  # fmt: skip
+ANSWER = {
+    "Attributes": {
+        **KEY, "entity_id": {"S": "bench|client_ip=10.1.2.3"}, "resource": {"S": "bench"},
+        "rf": {"N": "1794792780000"}, "ttl": {"N": "1794796380"}, "cascade": {"BOOL": False},
+        "policy": {"S": "5c0f3b1c9a7e4d21"}, "policy_ms": {"N": "1794792780000"},
+        "b_limit_tk": {"N": "99000"}, "b_limit_tc": {"N": "1000"}, "b_limit_cp": {"N": "100000"},
+        "b_limit_bx": {"N": "100000"}, "b_limit_ra": {"N": "100000"}, "b_limit_rp": {"N": "60000"},
+    },
+    "ConsumedCapacity": {"TableName": "bench", "CapacityUnits": 1.0},
+}  # fmt: skip
+
+
+def show_client_cpu() -> None:
+    """Print the CPU time of a call on each client, and their ratio in the same round."""
+    with _endpoint() as url:
+        rounds = [asyncio.run(_round(url)) for _ in range(ROUNDS)]
+    print(f"CPU of the client for one UpdateItem, {CALLERS} at once")
+    for name in CLIENTS:
+        print(f"  {name:<42} {statistics.median(one[name] for one in rounds):>9,.0f} us")
+    ratio = statistics.median(one["lean"] / one["aioboto3"] for one in rounds)
+    print(f"  {'ratio':<42} {ratio:>9.3f}    (at most {TARGET})")
+
+
+async def _round(url: str) -> dict[str, float]:
+    here = Location("bench", "eu-west-1", url)
+    cpu_us: dict[str, float] = {}
+    for name in CLIENTS:
+        async with open_clients(replace(here, client_name=name)) as clients:
+            await _call(clients, CALLERS)
+            start_s = time.process_time()
+            await asyncio.gather(*(_call(clients, CALLS[name] // CALLERS) for _ in range(CALLERS)))
+            cpu_us[name] = (time.process_time() - start_s) / CALLS[name] * 1e6
+    return cpu_us
+
+
+async def _call(clients: Clients, times: int) -> None:
+    for _ in range(times):
+        answer = await clients.items.update_item(UPDATE)
+        assert not isinstance(answer, Failure), answer
+
+
+class AnswersAtOnce(asyncio.Protocol):
+    """Takes every packet for a request: clients wait for one answer before the next request."""
+
+    def __init__(self) -> None:
+        body = json.dumps(ANSWER, separators=(",", ":")).encode()
+        head = (
+            "HTTP/1.1 200 OK\r\nServer: Server\r\nDate: Wed, 18 Nov 2026 10:00:00 GMT\r\n"
+            f"Content-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
+            "Connection: keep-alive\r\nx-amzn-RequestId: 0123456789ABCDEF\r\n"
+            f"x-amz-crc32: {crc32(body)}\r\n\r\n"
+        )
+        self._answer = head.encode() + body
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if data.endswith(b"}"):  # aiohttp sends the head and the body apart
+            self._transport.write(self._answer)
+
+
+async def _serve() -> None:
+    server = await asyncio.get_running_loop().create_server(AnswersAtOnce, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)  # until whoever started this has gone
+    server.close()
+
+
+@contextmanager
+def _endpoint() -> Iterator[str]:
+    os.environ.update(DUMMY_ENVIRONMENT)
+    command = [sys.executable, "-m", "tests.benchmarks.dynamodb_client", "serve"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.stdin.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["serve"]:
+        asyncio.run(_serve())
+    else:
+        show_client_cpu()
