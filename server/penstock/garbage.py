@@ -20,9 +20,9 @@ PAUSE_S: Final = 1.0
 YOUNG: Final = (700, 10)
 """Python's own thresholds for short collections."""
 
-OLD_AT_LATEST: Final = 1_000
+OLD_AT_LATEST: Final = 100
 """A full collection comes after this many collections of middle-aged objects, even if calls never
-stop: when there are 7 million objects more than before. Python does it after 10."""
+stop: when there are 700,000 objects more than before, some 70 MB. Python does it after 10."""
 
 OLD_WORTH: Final = 10
 """A full collection waits for a quiet moment from here on."""

@@ -56,7 +56,7 @@ def test_the_sdk_is_really_out_of_reach(tmp_path: Path, lean: Lean) -> None:
     store = "dynamodb://penstock?region=eu-west-1"
     ran = run(tmp_path, lean, "table", "status", "--store", store)
     assert ran.returncode != 0
-    assert "No module named 'botocore" in ran.stderr
+    assert "ModuleNotFoundError" in ran.stderr
 
 
 def run(folder: Path, lean: Lean, *command: str) -> "subprocess.CompletedProcess[str]":

@@ -71,13 +71,17 @@ def zipkin() -> Node:
 
 @pytest.mark.parametrize("kind", ["sqlite", "dynamodb"])
 def test_a_request_through_envoy_is_one_trace_down_to_the_store(
-    tmp_path: Path, collector: Collector, kind: str, request: pytest.FixtureRequest
+    tmp_path: Path,
+    collector: Collector,
+    transport: str,
+    kind: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Envoy's span, its call, our server's span, and the write, each below the one before."""
     store, write = "sqlite:///penstock.db", "commit"
     if kind == "dynamodb":
         endpoint = request.getfixturevalue("dynamodb_url")
-        store = f"dynamodb://traces?region=eu-west-1&endpoint={endpoint}"
+        store = f"dynamodb://traces-{transport}?region=eu-west-1&endpoint={endpoint}"
         subprocess.run([str(PENSTOCK), "table", "create", "--store", store], check=True)
         write = "write create"
     with traced_penstock(tmp_path, collector.environment(), store=store) as server:

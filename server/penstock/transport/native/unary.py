@@ -111,7 +111,8 @@ class UnaryCall(OpenCall):
         waiting.future.add_done_callback(self._finish)
 
     def _finish(self, _: "asyncio.Future[Any]") -> None:
-        waiting = self._waiting
+        # The answer refers to this call: without this, only the garbage collector could free both.
+        waiting, self._waiting = self._waiting, None
         if waiting is None:
             return  # Its time was up before.
         if self._is_gone:
@@ -122,6 +123,7 @@ class UnaryCall(OpenCall):
         self._end(waiting.finish)
 
     def _expire(self) -> None:
+        self._timer = None
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             self._end(waiting.expire)
@@ -139,6 +141,7 @@ class UnaryCall(OpenCall):
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _succeed(self, answer: bytes) -> None:
         tail = ok_tail(self._trailers) if self._trailers else OK_TAIL
