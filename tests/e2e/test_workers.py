@@ -291,7 +291,9 @@ def test_readiness_is_that_of_all_workers(tmp_path: Path, rules: Path) -> None:
                 asked.result()
                 return page.text if page.status == 503 else None
 
-            assert wait_for(look, "a look at the store") == "the store does not answer\n"
+            # On a busy machine, a worker may be late as well.
+            reason = wait_for(look, "a look at the store")
+            assert "the store does not answer" in reason.rstrip().split("; ")
             assert get(server.http, "/healthcheck").status == 200
         wait_for(lambda: get(server.http, "/ready").status == 200, "readiness")
 
