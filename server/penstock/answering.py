@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from penstock.archive import open_archive
 from penstock.build import (
     grpc_listener,
     limiter_options,
@@ -34,6 +35,7 @@ from penstock.service.health import Health
 from penstock.service.limiter import Limiter
 from penstock.service.peeking import ReadOnlyBuckets
 from penstock.service.policies import Policies
+from penstock.service.retention import Archive, Retention
 from penstock.slices import Slices, join, run, run_at_once
 from penstock.store.open import open_store
 from penstock.store.port import Store
@@ -75,13 +77,22 @@ async def open_answering(
     listener = grpc_listener(settings)
     if isinstance(shared, int):
         listener = replace(listener, port=shared, shares_port=True)
+    archive = await open_archive(settings.audit_archive) if settings.audit_archive else None
     tracer = make_tracer(settings)
     remembers = settings.local_cache_size_in_bytes != 0
     try:
-        store = await open_store(settings.store, metrics, tracer, remembers_denials=remembers)
+        store = await open_store(
+            settings.store,
+            metrics,
+            tracer,
+            remembers_denials=remembers,
+            audit_kept_ms=settings.audit_retention,
+        )
         try:
             arriving = shared if isinstance(shared, socket.socket) else None
-            answering = Answering(settings, listener, watcher, store, metrics, tracer, arriving)
+            answering = Answering(
+                settings, listener, watcher, store, metrics, tracer, arriving, archive
+            )
             if loaded is not None:
                 answering.use(loaded)
             del loaded  # so that these rules are freed when others take their place
@@ -92,6 +103,8 @@ async def open_answering(
     finally:
         if tracer is not None:
             tracer.stop()
+        if archive is not None:
+            await archive.close()
 
 
 def _load_rules(watcher: RulesWatcher, settings: Settings, metrics: Metrics) -> LoadedRules | None:
@@ -115,6 +128,7 @@ class Answering:
         metrics: Metrics,
         tracer: "Tracer | None",
         arriving: socket.socket | None = None,
+        archive: Archive | None = None,
     ) -> None:
         self.metrics: Final = metrics
         self.parts: Final = Parts(metrics, self._announce)
@@ -130,6 +144,10 @@ class Answering:
         self._peeking = Limiter(
             ReadOnlyBuckets(store), limiter_options(settings), clock_ms, self._policies
         )
+        self._retention: Retention | None = None
+        if store.retention is not None:
+            kept_ms = settings.audit_retention
+            self._retention = Retention(store.retention, archive, kept_ms, metrics)
         self._health = Health(
             lambda: self._limiter.ready,
             lambda: self.parts.ended or self._ended_elsewhere,
@@ -180,6 +198,8 @@ class Answering:
             Work("the look at stored limits", self._follow_system),
             Work("the collection of garbage", lambda: collect_while_quiet(metrics.count_calls)),
         ]
+        if (retention := self._retention) is not None:
+            works.append(Work("the removal of old records", lambda: retention.keep_small(clock_ms)))
         if (trim := find_trim()) is not None:
             works.append(Work("the return of memory", Memory(trim).keep_small))
         self.parts.keep(self._grpc)

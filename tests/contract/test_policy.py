@@ -12,7 +12,6 @@ from penstock.core.entities import MAX_DEPTH, SYSTEM, Entity, Scope, StoredLimit
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import PolicyError
-from penstock.store.policy_laws import AUDIT_KEPT_MS, AUDIT_STEP
 from penstock.store.policy_port import AuditEvent, Change, Page, PolicyStore
 from penstock.store.port import Store
 
@@ -469,24 +468,6 @@ async def test_the_record_comes_in_pages(policy_store: PolicyStore) -> None:
         await write(Scope("bobby"))
     found = await pages(partial(policy_store.list_audit, "bob"), between=write)
     assert [event.at_ms for event in found] == list(range(NOW + 16, NOW - 1, -2))
-
-
-@pytest.mark.parametrize("full_store", ["memory", "sqlite"], indirect=True)
-async def test_old_events_are_removed_by_later_changes(full_store: Store) -> None:
-    """In small steps, whoever they are about, and none before its time."""
-    policy = full_store.policy
-    old = 3 * AUDIT_STEP
-    for number in range(old):
-        await policy.write_limits(Scope("bob"), BOTH, Change("ann", NOW + number))
-    await policy.write_limits(SYSTEM, BOTH, Change("eve", NOW + AUDIT_KEPT_MS))
-    sizes = [len(await events(policy, "bob"))]
-    for _ in range(old):
-        await policy.write_limits(SYSTEM, BOTH, Change("eve", NOW + AUDIT_KEPT_MS + old))
-        sizes.append(len(await events(policy, "bob")))
-    assert sizes[0] == old
-    assert sizes[1] == old - AUDIT_STEP
-    assert sizes[-1] == 0
-    assert len(await events(policy, "$SYSTEM")) == old + 1
 
 
 async def test_a_token_of_no_page_is_refused(policy_store: PolicyStore) -> None:

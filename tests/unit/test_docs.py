@@ -247,7 +247,7 @@ ITEMS = {
     "limits of an entity": limits_item(Scope("user-123"), LIMITS),
     "limits of a resource": limits_item(Scope(None, "gpt-4"), LIMITS),
     "limits of the system": limits_item(SYSTEM, LIMITS._replace(on_unavailable="deny")),
-    "audit event": audit_item(EVENT, "1"),
+    "audit event": audit_item(EVENT, "1", AUDIT_KEPT_MS),
     "version of the table": version_key(),
 }
 

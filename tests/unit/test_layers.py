@@ -29,7 +29,8 @@ ALLOWED = {
     },
     "penstock.service": {
         "penstock.service", "penstock.core", "penstock.errors", "penstock.store.port",
-        "penstock.store.policy_port", "penstock.telemetry", "penstock.slices",
+        "penstock.store.policy_port", "penstock.store.retention_port", "penstock.telemetry",
+        "penstock.slices",
     },
     "penstock.store": {
         "penstock.store", "penstock.core", "penstock.errors", "penstock.telemetry",
@@ -57,6 +58,10 @@ ALLOWED = {
         "penstock.store.dynamodb.table", "penstock.store.dynamodb.items",
         "penstock.store.dynamodb.aws", "penstock.core", "penstock.errors",
     },
+    "penstock.archive": {
+        "penstock.archive", "penstock.core", "penstock.errors", "penstock.store.policy_port",
+        "penstock.store.retention_port",
+    },
     "penstock.transport": {
         "penstock.transport", "penstock.service", "penstock.core", "penstock.errors",
         "penstock.telemetry", "penstock._proto",
@@ -73,6 +78,7 @@ ALLOWED = {
     "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
     "penstock.memory": set(),
     "penstock.answering": {
+        "penstock.archive",
         "penstock.build", "penstock.transport", "penstock.service", "penstock.store",
         "penstock.config", "penstock.core", "penstock.errors", "penstock.telemetry",
         "penstock.supervise", "penstock.memory", "penstock.garbage", "penstock.old_rules",
@@ -98,7 +104,9 @@ ALLOWED = {
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
-        "penstock.store.policy_port", "penstock.telemetry.logs", "penstock.event_loop",
+        "penstock.store.policy_port", "penstock.store.retention_port", "penstock.telemetry.logs",
+        "penstock.telemetry.metrics", "penstock.service.retention", "penstock.event_loop",
+        "penstock.archive",
     },
     "penstock.__main__": {"penstock.cli"},
     "penstock": set(),
@@ -118,11 +126,11 @@ ONLY = {
     "hpack": {"penstock.transport.http2"},
     "yaml": {"penstock.config"},
     "sqlite3": {"penstock.store.sqlite"},
-    "aioboto3": {"penstock.store.dynamodb.aws"},
+    "aioboto3": {"penstock.store.dynamodb.aws", "penstock.archive.s3"},
     "aiobotocore": {"penstock.store.dynamodb.aws"},
     "httptools": {"penstock.store.dynamodb.aws"},
     # The AWS SDK's own, whose errors show through; and the HTTP ports.
-    "aiohttp": {"penstock.store.dynamodb.aws", "penstock.transport"},
+    "aiohttp": {"penstock.store.dynamodb.aws", "penstock.archive.s3", "penstock.transport"},
     "opentelemetry": {
         "penstock.telemetry.otel", "penstock.telemetry.otel_batch",
         "penstock.telemetry.otel_headers", "penstock.telemetry.otel_queue",
@@ -134,7 +142,7 @@ ONLY = {
         "penstock.telemetry.otel_readable", "penstock.telemetry.otlp",
     },
     "penstock.telemetry.otlp": {"penstock.build"},
-    "botocore": {"penstock.store.dynamodb.aws"},
+    "botocore": {"penstock.store.dynamodb.aws", "penstock.archive.s3"},
 }  # fmt: skip
 """Modules that few may import: these and what is below them."""
 

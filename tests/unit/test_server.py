@@ -8,15 +8,21 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from penstock import answering, server
+from penstock.archive import open_archive
 from penstock.config.settings import Settings
+from penstock.core.entities import SYSTEM, StoredLimits
 from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.old_rules import free_rules
+from penstock.service import retention
 from penstock.slices import FREED
+from penstock.store.open import open_store
+from penstock.store.policy_port import Change
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.repeats import Repeats
 
@@ -170,3 +176,29 @@ def test_old_rules_are_freed_in_slices() -> None:
     left = [alive for _ in free_rules(held.pop())]
     assert left[-1] <= 1  # the last one that the loop has seen
     assert max(before - after for before, after in pairwise(left)) <= FREED
+
+
+async def test_old_audit_events_go_to_the_archive_while_the_server_runs(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the settings for it, and without anybody asking."""
+    store_url, archive_url = f"sqlite:///{tmp_path}/penstock.db", str(tmp_path / "audit")
+    store = await open_store(store_url)
+    await store.policy.write_limits(SYSTEM, StoredLimits((), 0), Change("ann", 1_000))
+    await store.close()
+    worked_off = asyncio.Event()
+
+    async def work_off(self: retention.Retention, now_ms: int) -> None:
+        await original(self, now_ms)
+        worked_off.set()
+
+    original = retention.Retention.work_off
+    monkeypatch.setattr(retention.Retention, "work_off", work_off)
+    monkeypatch.setattr(retention, "PAUSE_S", 0.01)
+    async with serving(replace(settings, store=store_url, audit_archive=archive_url)):
+        await worked_off.wait()
+    (event,) = [event async for event in (await open_archive(archive_url)).read("$SYSTEM")]
+    assert (event.by, event.at_ms) == ("ann", 1_000)
+    store = await open_store(store_url)
+    assert (await store.policy.list_audit("$SYSTEM", None, 9)).items == ()
+    await store.close()

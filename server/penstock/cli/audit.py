@@ -1,10 +1,13 @@
 """`penstock audit`: who changed what, and when."""
 
 import argparse
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
+from penstock.archive import open_archive
 from penstock.cli.store import PAGE, add_store_flags, check_name, check_plain, with_store
 from penstock.cli.tables import (
     format_pairs,
@@ -15,6 +18,7 @@ from penstock.cli.tables import (
     print_lines,
     print_note,
 )
+from penstock.config.flags import add_flags, read_settings
 from penstock.config.rates import format_rate
 from penstock.core.limits import MILLI, Limit
 from penstock.errors import ConfigError
@@ -33,6 +37,7 @@ examples:
   penstock audit project-1
   penstock audit --resource gpt-4 --last 5
   penstock audit --system
+  penstock audit --archive --audit-archive /var/lib/penstock/audit project-1
 """
 
 
@@ -53,7 +58,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--last", metavar="N", default="50", help="show at most N changes (default: %(default)s)"
     )
+    parser.add_argument(
+        "--archive",
+        action="store_true",
+        help="also show changes that are only in the archive, which --audit-archive names",
+    )
     add_store_flags(parser, reads=True)
+    add_flags(parser, ("audit_archive",))
     parser.set_defaults(run=_run)
 
 
@@ -62,7 +73,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if not _COUNT.fullmatch(arguments.last) or int(arguments.last) == 0:
         raise ConfigError(f"--last: '{arguments.last}' is not a whole number from 1 to 999999")
     last = int(arguments.last)
-    events = with_store(arguments, lambda store: _latest(store, subject, last))
+    archive = _archive(arguments)
+    events = with_store(arguments, lambda store: _latest(store, subject, last, archive))
     if arguments.json:
         print_json([_values(event) for event in events])
     elif not events:
@@ -91,7 +103,17 @@ def _subject(arguments: argparse.Namespace) -> str:
     return subject
 
 
-async def _latest(store: Store, subject: str, last: int) -> list[AuditEvent]:
+def _archive(arguments: argparse.Namespace) -> str:
+    """The archive to read; empty: none."""
+    if not arguments.archive:
+        return ""
+    archive = read_settings(arguments, os.environ).audit_archive
+    if not archive:
+        raise ConfigError("--archive: name the archive with --audit-archive")
+    return archive
+
+
+async def _latest(store: Store, subject: str, last: int, archive: str) -> list[AuditEvent]:
     events: list[AuditEvent] = []
     after: str | None = None
     while len(events) < last:
@@ -100,6 +122,26 @@ async def _latest(store: Store, subject: str, last: int) -> list[AuditEvent]:
         after = page.next
         if after is None:
             break
+    if archive:
+        events += await _archived(archive, subject, last - len(events), events)
+    return events
+
+
+async def _archived(
+    url: str, subject: str, most: int, stored: Sequence[AuditEvent]
+) -> list[AuditEvent]:
+    """The latest changes that are only in the archive. All of them are older than `stored`."""
+    archive, events = await open_archive(url), list[AuditEvent]()
+    try:
+        async with aclosing(archive.read(subject)) as archived:
+            async for event in archived:
+                if len(events) >= most:
+                    break
+                # An event that was archived a moment ago may still be in the store.
+                if event not in stored:
+                    events.append(event)
+    finally:
+        await archive.close()
     return events
 
 

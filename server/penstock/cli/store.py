@@ -46,7 +46,8 @@ def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[
 
     A missing store is an error, because a new and empty store would hide a wrong name.
     """
-    url = read_settings(arguments, os.environ).store
+    settings = read_settings(arguments, os.environ)
+    url = settings.store
     if url.partition(":")[0].lower() == "memory":
         raise ConfigError(
             f"store '{url}': what is in memory is gone with this command; "
@@ -57,7 +58,9 @@ def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[
 
     async def run() -> T:
         try:
-            store = await open_store(url, creates=bool(may_create))
+            store = await open_store(
+                settings.store, creates=bool(may_create), audit_kept_ms=settings.audit_retention
+            )
         except MissingStoreError as exc:
             raise ConfigError(f"{exc}; {_how_to_name_it(may_create)}") from exc
         try:

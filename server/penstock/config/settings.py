@@ -236,6 +236,19 @@ class Settings:
         60_000,
         "time that servers keep stored limits in memory; a change is in force after this time",
     )
+    audit_retention: int = _setting(
+        "PENSTOCK_AUDIT_RETENTION",
+        DURATION,
+        90 * 86_400_000,
+        "time that the store keeps audit events; 0: for ever",
+    )
+    audit_archive: str = _setting(
+        "PENSTOCK_AUDIT_ARCHIVE",
+        TEXT,
+        "",
+        "where audit events go before the store removes them: a directory, or "
+        "s3://BUCKET/PREFIX?region=REGION",
+    )
     on_unavailable: str = _setting(
         "PENSTOCK_ON_UNAVAILABLE",
         UNAVAILABLE,

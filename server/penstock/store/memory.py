@@ -8,9 +8,11 @@ from penstock.core.bucket import Item, is_far_ahead
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken, take_all
 from penstock.store.memory_policy import MemoryPolicy
+from penstock.store.memory_retention import MemoryRetention
 from penstock.store.owed import count_dropped
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Begun
+from penstock.store.retention_port import RetentionStore
 from penstock.telemetry.metrics import Metrics
 
 SWEEP_EVERY: Final = 64
@@ -23,7 +25,9 @@ class MemoryStore:
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._metrics = metrics or Metrics()
         self._items: dict[Key, Item] = {}
-        self.policy: PolicyStore = MemoryPolicy(self._items)
+        policy = MemoryPolicy(self._items)
+        self.policy: PolicyStore = policy
+        self.retention: RetentionStore = MemoryRetention(self._items, policy.events)
         self._unswept: Iterator[Key] = iter(())
         self._takes = 0
 

@@ -8,8 +8,6 @@ from penstock.core.bucket import Item
 from penstock.core.entities import MAX_DEPTH, Entity, Lookup, Scope, StoredLimits, scopes_of
 from penstock.core.take import Key
 from penstock.store.policy_laws import (
-    AUDIT_KEPT_MS,
-    AUDIT_STEP,
     check_ancestors,
     check_childless,
     check_limits,
@@ -33,7 +31,8 @@ class MemoryPolicy:
         self._items = items
         self._entities: dict[str, Entity] = {}
         self._limits: dict[Scope, StoredLimits] = {}
-        self._events: deque[tuple[int, AuditEvent]] = deque()
+        self.events: deque[tuple[int, AuditEvent]] = deque()
+        """Numbered, the oldest first."""
         self._event_number = 0
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
@@ -125,7 +124,7 @@ class MemoryPolicy:
         end = event_before(after)
         events = [
             (number, event)
-            for number, event in reversed(self._events)
+            for number, event in reversed(self.events)
             if event.subject == subject and number < end
         ]
         page = page_of(events, count, lambda numbered: str(numbered[0]))
@@ -159,10 +158,7 @@ class MemoryPolicy:
     ) -> None:
         event = AuditEvent(subject, action, change.now_ms, change.by, scope, before, after)
         self._event_number += 1
-        self._events.append((self._event_number, event))
-        for _ in range(AUDIT_STEP):
-            if self._events[0][1].at_ms < change.now_ms - AUDIT_KEPT_MS:
-                self._events.popleft()
+        self.events.append((self._event_number, event))
 
 
 def _names_page(names: Iterable[str], after: str | None, count: int) -> Page[str]:

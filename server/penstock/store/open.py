@@ -6,6 +6,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from penstock.errors import ConfigError
 from penstock.store.memory import MemoryStore
+from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.port import Store
 from penstock.store.sqlite import SqliteStore
 from penstock.store.sqlite.backup import back_up
@@ -28,11 +29,13 @@ async def open_store(
     *,
     remembers_denials: bool = True,
     creates: bool = True,
+    audit_kept_ms: int = AUDIT_KEPT_MS,
 ) -> Store:
     """Open a store, or say what is wrong with the URL or with what it names.
 
     `remembers_denials`: deny from memory for a moment, where it costs to ask. `creates`: make a
-    SQLite file that is missing; otherwise that is a MissingStoreError.
+    SQLite file that is missing; otherwise that is a MissingStoreError. `audit_kept_ms`: when an
+    audit event that is written now expires, where a table's TTL removes it; 0: never.
     """
     parts = _split(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -52,7 +55,11 @@ async def open_store(
 
             location = parse_location(url, options)
             return await open_dynamodb(
-                location, metrics, tracer, remembers_denials=remembers_denials
+                location,
+                metrics,
+                tracer,
+                remembers_denials=remembers_denials,
+                audit_kept_ms=audit_kept_ms,
             )
     raise ConfigError(f"store '{url}': unknown kind of store; there are {FORMS}")
 

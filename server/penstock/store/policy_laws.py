@@ -14,10 +14,7 @@ from penstock.store.policy_port import Page
 T = TypeVar("T")
 
 AUDIT_KEPT_MS: Final = 90 * 86_400_000
-"""How long an audit event is kept. Later changes remove older ones."""
-
-AUDIT_STEP: Final = 8
-"""Expired events that one change removes at most. It adds one, so removing outruns it."""
+"""How long an audit event is kept, unless a setting says otherwise."""
 
 
 def check_version(entity: Entity, stored: Entity | None) -> None:

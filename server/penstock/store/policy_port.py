@@ -49,8 +49,8 @@ class AuditEvent(NamedTuple):
 class PolicyStore(Protocol):
     """Every method raises StoreError if the store can't answer, and PolicyError if it says no.
 
-    Each change and its audit event are written together or not at all. Events are kept for 90 days,
-    also those of subjects that are gone.
+    Each change and its audit event are written together or not at all. Events stay until their
+    time is over (`retention_port.py`), also those of subjects that are gone.
 
     Lists come in pages of at most `count`, one or more; `after` is the `next` of the page before.
     What is there all the while is listed exactly once, whatever else comes and goes.

@@ -88,6 +88,16 @@ class Metrics:
             "Reported tokens that are not on record: the debt would be deeper than max_debt.",
         )
 
+        # The audit.
+        self.audit_archived = self._counter(
+            "penstock_audit_archived_total",
+            "Audit events that were written to the archive (PENSTOCK_AUDIT_ARCHIVE).",
+        )
+        self.retention_errors = self._counter(
+            "penstock_retention_errors_total",
+            "Times that old records could not be archived or removed. They stay in the store.",
+        )
+
         # Rules.
         self.config_load_success = self._counter(
             "ratelimit_service_config_load_success",

@@ -21,8 +21,10 @@ from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.policy.store import DynamoPolicy
 from penstock.store.dynamodb.table import check_table
+from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Begun
+from penstock.store.retention_port import RetentionStore
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
 
@@ -42,10 +44,12 @@ class DynamoStore:
         tracer: Tracer | None = None,
         remembers_denials: bool = True,
         clock_s: Callable[[], float] = time.time,
+        audit_kept_ms: int = AUDIT_KEPT_MS,
     ) -> None:
         """`timer_s` measures the time that passes while a call is under way.
 
-        `clock_s`, in seconds since the epoch, is compared with DynamoDB's clock.
+        `clock_s`, in seconds since the epoch, is compared with DynamoDB's clock. `audit_kept_ms`:
+        how long the table keeps audit events; 0: for ever.
         """
         self._resources = resources or AsyncExitStack()
         self.metrics = metrics or Metrics()
@@ -56,7 +60,8 @@ class DynamoStore:
         self._sender = BucketSender(access, tracer)
         self._hints = Hints(remembers_denials=remembers_denials)
         self._coordinator = Coordinator(self._sender, self._hints, location.cascade, timer_s)
-        self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget)
+        self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget, audit_kept_ms)
+        self.retention: RetentionStore | None = None  # the table's TTL does it
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         taken = await self._coordinator.decide(takes, now_ms)
@@ -94,6 +99,7 @@ async def open_dynamodb(
     tracer: Tracer | None = None,
     *,
     remembers_denials: bool = True,
+    audit_kept_ms: int = AUDIT_KEPT_MS,
 ) -> DynamoStore:
     """Connect. ConfigError if the table is not what it should be."""
     async with AsyncExitStack() as stack:
@@ -110,4 +116,5 @@ async def open_dynamodb(
             metrics=metrics,
             tracer=tracer,
             remembers_denials=remembers_denials,
+            audit_kept_ms=audit_kept_ms,
         )

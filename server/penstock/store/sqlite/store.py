@@ -11,9 +11,11 @@ from penstock.core.bucket import Item
 from penstock.core.limits import Limit
 from penstock.core.take import MAY_HAVE_TO_LAND, Key, Take, Taken, take_all
 from penstock.store.policy_port import PolicyStore
+from penstock.store.retention_port import RetentionStore
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Transaction
 from penstock.store.sqlite.policy import SqlitePolicy
+from penstock.store.sqlite.retention import SqliteRetention
 from penstock.store.sqlite.rows import read_item
 from penstock.store.sqlite.schema import Synchronous
 from penstock.store.sqlite.threads import ErrandThread
@@ -49,6 +51,7 @@ class SqliteStore:
         self._metrics = metrics
         metrics.before_reading.append(self._measure_wal)
         self.policy: PolicyStore = SqlitePolicy(self._transactions)
+        self.retention: RetentionStore = SqliteRetention(self._transactions)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         return await self.begin(takes, now_ms)

@@ -27,7 +27,6 @@ from penstock.store.dynamodb.items.keys import (
     meta_key,
     parent_partition,
 )
-from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.policy_port import AuditEvent
 
 ENTITY: Final = "entity_id"
@@ -109,17 +108,24 @@ def parse_scope(item: Attributes) -> Scope:
     return Scope(_text(item, ENTITY), _text(item, RESOURCE))
 
 
-def audit_item(event: AuditEvent, event_id: str) -> Record:
-    """The change is stored as one JSON text, because nothing queries its parts."""
+def audit_item(event: AuditEvent, event_id: str, kept_ms: int) -> Record:
+    """The change is stored as one JSON text, because nothing queries its parts.
+
+    The table's TTL removes the item after `kept_ms`; 0: never.
+    """
     change = {"scope": event.scope, "before": event.before, "after": event.after}
-    return audit_key(event.subject, event_id).attributes | {
-        "subject": {"S": event.subject},
-        "action": {"S": event.action},
-        "at_ms": number(event.at_ms),
-        "by": {"S": event.by},
-        "change": {"S": json.dumps(change, ensure_ascii=False)},
-        EXPIRES: number(-(-(event.at_ms + AUDIT_KEPT_MS) // 1000)),
-    }
+    expires = {EXPIRES: number(-(-(event.at_ms + kept_ms) // 1000))} if kept_ms else {}
+    return (
+        audit_key(event.subject, event_id).attributes
+        | expires
+        | {
+            "subject": {"S": event.subject},
+            "action": {"S": event.action},
+            "at_ms": number(event.at_ms),
+            "by": {"S": event.by},
+            "change": {"S": json.dumps(change, ensure_ascii=False)},
+        }
+    )
 
 
 def parse_audit(item: Attributes) -> AuditEvent:

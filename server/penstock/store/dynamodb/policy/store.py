@@ -58,6 +58,7 @@ from penstock.store.dynamodb.policy.records import (
     parse_scope,
 )
 from penstock.store.policy_laws import (
+    AUDIT_KEPT_MS,
     check_limits,
     check_version,
     entity_record,
@@ -79,10 +80,19 @@ Revision = tuple[T, list[Action]]
 
 
 class DynamoPolicy:
-    def __init__(self, access: TableAccess, forget: Callable[[Iterable[Key]], None]) -> None:
-        """`forget` is called with the keys of deleted buckets."""
+    def __init__(
+        self,
+        access: TableAccess,
+        forget: Callable[[Iterable[Key]], None],
+        audit_kept_ms: int = AUDIT_KEPT_MS,
+    ) -> None:
+        """`forget` is called with the keys of deleted buckets.
+
+        `audit_kept_ms`: how long the table keeps audit events; 0: for ever.
+        """
         self._access = access
         self._forget = forget
+        self._audit_kept_ms = audit_kept_ms
         self._event_numbers = count()
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
@@ -242,7 +252,7 @@ class DynamoPolicy:
         event = AuditEvent(subject, action, change.now_ms, change.by, scope, before, after)
         # Events sort by time. Within a millisecond, events of one process sort in their order.
         event_id = f"{change.now_ms:015}-{next(self._event_numbers):08}-{uuid4().hex[:8]}"
-        return put(audit_item(event, event_id), None)
+        return put(audit_item(event, event_id, self._audit_kept_ms), None)
 
 
 def _entity(item: Attributes) -> str:

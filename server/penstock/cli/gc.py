@@ -1,0 +1,122 @@
+"""`penstock gc`: lets go of old records now, instead of in small steps while a server runs."""
+
+import argparse
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+from penstock.archive import open_archive
+from penstock.cli.progress import ProgressLine
+from penstock.cli.store import add_store_flags, now_ms, with_store
+from penstock.cli.tables import print_json, print_line
+from penstock.config.durations import format_duration
+from penstock.config.flags import add_flags, read_settings
+from penstock.config.settings import Settings
+from penstock.errors import ConfigError
+from penstock.service.retention import STEP, Archive, Retention
+from penstock.store.port import Store
+from penstock.store.retention_port import RetentionStore
+from penstock.telemetry.metrics import Metrics
+
+EXAMPLES: Final = """\
+A server does the same in small steps while it runs. Idle buckets are full again, so nothing is lost
+with them. If --audit-archive names an archive, audit events go there first.
+
+examples:
+  penstock gc --dry-run
+  penstock gc --audit-retention 30d --audit-archive /var/lib/penstock/audit
+  penstock gc --audit-archive 's3://my-bucket/penstock?region=eu-west-1'
+"""
+
+
+class Collected(NamedTuple):
+    """What was removed, or would be."""
+
+    audit_events: int
+    idle_buckets: int
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = commands.add_parser(
+        "gc",
+        help="remove idle buckets and old audit events now",
+        description="Remove idle buckets, and audit events that are older than the retention.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only show how much would be removed"
+    )
+    add_store_flags(parser, reads=True)
+    add_flags(parser, ("audit_retention", "audit_archive"))
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments, os.environ)
+
+    async def work(store: Store) -> Collected:
+        if store.retention is None:
+            raise ConfigError(
+                f"store '{settings.store}': DynamoDB removes what has expired by itself, by the "
+                "table's TTL; `penstock table check` tells whether the TTL is on"
+            )
+        async with _opened(settings.audit_archive) as archive:
+            retention = Retention(store.retention, archive, settings.audit_retention, Metrics())
+            look = _count if arguments.dry_run else _collect
+            return await look(store.retention, retention)
+
+    collected = with_store(arguments, work)
+    if arguments.json:
+        print_json({**collected._asdict(), "dry_run": arguments.dry_run})
+        return 0
+    _tell(collected, settings, would="would be " if arguments.dry_run else "")
+    return 0
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[Archive | None]:
+    archive = await open_archive(url) if url else None
+    try:
+        yield archive
+    finally:
+        if archive is not None:
+            await archive.close()
+
+
+async def _count(store: RetentionStore, retention: Retention) -> Collected:
+    now = now_ms()
+    return Collected(await retention.count_audit(now), await store.count_idle_buckets(now))
+
+
+async def _collect(store: RetentionStore, retention: Retention) -> Collected:
+    now, events, buckets = now_ms(), 0, 0
+    with ProgressLine() as progress:
+        while (removed := await retention.remove_audit(now)) is not None:
+            events += removed
+            progress.show(f"{events:,} audit events removed")
+        after: str | None = None
+        while True:
+            step = await store.remove_idle_buckets(now, after, STEP)
+            buckets, after = buckets + step.items, step.next
+            progress.show(f"{buckets:,} idle buckets removed")
+            if after is None:
+                return Collected(events, buckets)
+
+
+def _tell(collected: Collected, settings: Settings, would: str) -> None:
+    if settings.audit_retention:
+        archived = f"archived in {settings.audit_archive} and " if settings.audit_archive else ""
+        age = _format_age(settings.audit_retention)
+        print_line(
+            f"audit events older than {age}: {collected.audit_events:,} {would}{archived}removed"
+        )
+    else:
+        print_line("audit events: kept for ever (--audit-retention 0)")
+    print_line(f"idle buckets: {collected.idle_buckets:,} {would}removed")
+
+
+def _format_age(age_ms: int) -> str:
+    days, rest_ms = divmod(age_ms, 86_400_000)
+    return format_duration(age_ms) if rest_ms else f"{days} days"

@@ -1,0 +1,75 @@
+"""Lets go of old records, in small steps, and archives audit events before that.
+
+The law of this file: an audit event is removed from the store only after the archive has it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from penstock.errors import StoreError
+from penstock.store.retention_port import RecordedEvent, RetentionStore
+from penstock.telemetry.metrics import Metrics
+
+LOG: Final = logging.getLogger(__name__)
+
+PAUSE_S: Final = 600.0
+"""Between two looks for old records. Nobody waits for their removal."""
+
+STEP: Final = 500
+"""Events, or buckets, of one step. Removing so many takes SQLite some milliseconds."""
+
+
+class Archive(Protocol):
+    async def write(self, recorded: Sequence[RecordedEvent]) -> None:
+        """StoreError if the events are not in the archive."""
+        ...
+
+
+class Retention:
+    def __init__(
+        self, store: RetentionStore, archive: Archive | None, audit_kept_ms: int, metrics: Metrics
+    ) -> None:
+        """`audit_kept_ms`: how long audit events stay in the store; 0: for ever."""
+        self._store = store
+        self._archive = archive
+        self._audit_kept_ms = audit_kept_ms
+        self._metrics = metrics
+
+    async def keep_small(self, clock_ms: Callable[[], int]) -> None:
+        """Let go of old records now and then, for ever."""
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            await self.work_off(clock_ms())
+
+    async def work_off(self, now_ms: int) -> None:
+        """Let go of all records that are old by now. What can't be done waits for the next time."""
+        try:
+            while await self.remove_audit(now_ms) is not None:
+                pass
+        except StoreError as exc:
+            self._metrics.retention_errors.add()
+            LOG.error("old audit events stay in the store: %s", exc)
+
+    async def count_audit(self, now_ms: int) -> int:
+        """How many audit events have expired."""
+        if not self._audit_kept_ms:
+            return 0
+        return await self._store.count_expired_audit(now_ms - self._audit_kept_ms)
+
+    async def remove_audit(self, now_ms: int) -> int | None:
+        """Archive and remove some audit events that have expired. None if there are no more.
+
+        Two servers may do this at the same time. Then some events are archived twice, which a
+        reader does not see.
+        """
+        if not self._audit_kept_ms:
+            return None
+        expired = await self._store.list_expired_audit(now_ms - self._audit_kept_ms, STEP)
+        if not expired:
+            return None
+        if self._archive is not None:
+            await self._archive.write(expired)
+            self._metrics.audit_archived.add(len(expired))
+        return await self._store.remove_audit(expired)

@@ -1,0 +1,49 @@
+"""What a store in memory lets go of: the plain one, which the others are compared with."""
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from penstock.core.bucket import Item
+from penstock.core.take import Key
+from penstock.store.policy_port import AuditEvent
+from penstock.store.retention_port import RecordedEvent, Removed
+
+
+class MemoryRetention:
+    """Nothing awaits, so each call is atomic. Items and events are the store's own."""
+
+    def __init__(self, items: dict[Key, Item], events: deque[tuple[int, AuditEvent]]) -> None:
+        self._items = items
+        self._events = events
+
+    async def list_expired_audit(self, before_ms: int, count: int) -> Sequence[RecordedEvent]:
+        expired = [
+            RecordedEvent(f"{number:019}", event)
+            for number, event in self._events
+            if event.at_ms < before_ms
+        ]
+        return sorted(expired, key=lambda one: (one.event.at_ms, one.id))[:count]
+
+    async def remove_audit(self, recorded: Sequence[RecordedEvent]) -> int:
+        numbers = {int(one.id) for one in recorded}
+        kept = [pair for pair in self._events if pair[0] not in numbers]
+        removed = len(self._events) - len(kept)
+        self._events.clear()
+        self._events.extend(kept)
+        return removed
+
+    async def count_expired_audit(self, before_ms: int) -> int:
+        return sum(event.at_ms < before_ms for _, event in self._events)
+
+    async def remove_idle_buckets(self, now_ms: int, after: str | None, count: int) -> Removed:
+        begin = int(after or 0)
+        keys = list(islice(self._items, begin, begin + count))
+        idle = [key for key in keys if self._items[key].is_stale(now_ms)]
+        for key in idle:
+            del self._items[key]
+        end = begin + len(keys) - len(idle)
+        return Removed(len(idle), str(end) if len(keys) == count else None)
+
+    async def count_idle_buckets(self, now_ms: int) -> int:
+        return sum(item.is_stale(now_ms) for item in self._items.values())

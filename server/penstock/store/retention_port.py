@@ -1,0 +1,50 @@
+"""The third port: what a store lets go of once its time is over.
+
+No decision needs any of it. Nothing here is shaped by a kind of store.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from penstock.store.policy_port import AuditEvent
+
+
+class RecordedEvent(NamedTuple):
+    """An audit event, and its id in the store."""
+
+    id: str
+    """Unique among the events of its time. A new file may give an old id to a later event."""
+    event: AuditEvent
+
+
+class Removed(NamedTuple):
+    """How many items one step removed, and where the next step goes on.
+
+    `next` is None after the last step.
+    """
+
+    items: int
+    next: str | None
+
+
+class RetentionStore(Protocol):
+    """Removes in small steps, so that no step holds up decisions.
+
+    Every method raises StoreError if the store can't answer.
+    """
+
+    async def list_expired_audit(self, before_ms: int, count: int) -> Sequence[RecordedEvent]:
+        """The oldest audit events from before a time, the oldest first."""
+        ...
+
+    async def remove_audit(self, recorded: Sequence[RecordedEvent]) -> int:
+        """Remove audit events; returns how many of them were still there."""
+        ...
+
+    async def count_expired_audit(self, before_ms: int) -> int: ...
+
+    async def remove_idle_buckets(self, now_ms: int, after: str | None, count: int) -> Removed:
+        """Remove the idle buckets among the next `count` buckets: those that are full again."""
+        ...
+
+    async def count_idle_buckets(self, now_ms: int) -> int: ...

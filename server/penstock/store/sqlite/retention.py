@@ -1,0 +1,61 @@
+"""What the file lets go of: audit events and idle buckets, a few rows at a time."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.store.retention_port import RecordedEvent, Removed
+from penstock.store.sqlite.policy import EVENT_COLUMNS, load_event
+from penstock.store.sqlite.transactions import Transactions
+
+_EXPIRED: Final = f"SELECT {EVENT_COLUMNS} FROM audit WHERE at_ms < ? ORDER BY at_ms, id LIMIT ?"  # noqa: S608 - no input is in it
+
+# The time is in the condition, because another event may have the id of a removed one.
+_REMOVE: Final = "DELETE FROM audit WHERE id = ? AND at_ms = ?"
+
+_NEXT_BUCKETS: Final = """
+SELECT count(*), coalesce(max(id), 0) FROM (SELECT id FROM bucket WHERE id > ? ORDER BY id LIMIT ?)
+"""
+
+
+class SqliteRetention:
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def list_expired_audit(self, before_ms: int, count: int) -> Sequence[RecordedEvent]:
+        def work(db: sqlite3.Connection) -> list[RecordedEvent]:
+            rows = db.execute(_EXPIRED, (before_ms, count)).fetchall()
+            # As many digits for each: then ids sort as the numbers do.
+            return [RecordedEvent(f"{row[0]:019}", load_event(row)) for row in rows]
+
+        return await self._transactions.read(work)
+
+    async def remove_audit(self, recorded: Sequence[RecordedEvent]) -> int:
+        keys = [(int(one.id), one.event.at_ms) for one in recorded]
+        return await self._transactions.write(lambda db: db.executemany(_REMOVE, keys).rowcount)
+
+    async def count_expired_audit(self, before_ms: int) -> int:
+        return await self._count("audit WHERE at_ms < ?", before_ms)
+
+    async def remove_idle_buckets(self, now_ms: int, after: str | None, count: int) -> Removed:
+        begin = int(after or 0)
+
+        def work(db: sqlite3.Connection) -> Removed:
+            found, last = db.execute(_NEXT_BUCKETS, (begin, count)).fetchone()
+            removed = db.execute(
+                "DELETE FROM bucket WHERE id > ? AND id <= ? AND stale_at_ms <= ?",
+                (begin, last, now_ms),
+            ).rowcount
+            if removed:
+                self._transactions.forget_items()
+            return Removed(removed, str(last) if found == count else None)
+
+        return await self._transactions.write(work)
+
+    async def count_idle_buckets(self, now_ms: int) -> int:
+        return await self._count("bucket WHERE stale_at_ms <= ?", now_ms)
+
+    async def _count(self, what: str, time_ms: int) -> int:
+        query = f"SELECT count(*) FROM {what}"  # noqa: S608 - no input is in it
+        rows = await self._transactions.read(lambda db: db.execute(query, (time_ms,)).fetchone())
+        return int(rows[0])
