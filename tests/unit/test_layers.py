@@ -104,7 +104,8 @@ ALLOWED = {
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
-        "penstock.store.policy_port", "penstock.store.retention_port", "penstock.telemetry.logs",
+        "penstock.store.policy_port", "penstock.store.retention_port",
+        "penstock.store.old_buckets", "penstock.telemetry.logs",
         "penstock.telemetry.metrics", "penstock.service.retention", "penstock.event_loop",
         "penstock.archive",
     },

@@ -16,6 +16,7 @@ from penstock.cli import (
     entity,
     gc,
     limits,
+    migrate,
     policy,
     serve,
     table,
@@ -58,7 +59,20 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for group in (serve, check, config, table, limits, entity, bucket, policy, audit, gc, backup):
+    for group in (
+        serve,
+        check,
+        config,
+        table,
+        limits,
+        entity,
+        bucket,
+        policy,
+        audit,
+        gc,
+        backup,
+        migrate,
+    ):
         group.add_commands(commands)
     return parser
 

@@ -6,9 +6,10 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from penstock.errors import ConfigError
 from penstock.store.memory import MemoryStore
+from penstock.store.old_buckets import OldBucket
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.port import Store
-from penstock.store.sqlite import SqliteStore
+from penstock.store.sqlite import SqliteStore, old_buckets
 from penstock.store.sqlite.backup import back_up
 from penstock.store.sqlite.schema import Synchronous
 from penstock.telemetry.metrics import Metrics
@@ -89,6 +90,11 @@ def back_up_file(url: str, target: Path) -> int:
         )
     _synchronous(url, dict(parse_qsl(parts.query, keep_blank_values=True)))
     return back_up(_sqlite_path(url, parts), target)
+
+
+def read_old_buckets(path: Path) -> list[OldBucket]:
+    """The buckets in a SQLite file of the older form."""
+    return old_buckets.read_table(path)
 
 
 def _split(url: str) -> SplitResult:
