@@ -58,6 +58,12 @@ ALLOWED = {
         "penstock.store.dynamodb.table", "penstock.store.dynamodb.items",
         "penstock.store.dynamodb.aws", "penstock.core", "penstock.errors",
     },
+    "penstock.store.dynamodb.migration": {
+        "penstock.store.dynamodb.migration", "penstock.store.dynamodb.buckets.terms",
+        "penstock.store.dynamodb.items", "penstock.store.dynamodb.policy.listings",
+        "penstock.store.dynamodb.table.schema", "penstock.store.dynamodb.aws", "penstock.core",
+        "penstock.errors", "penstock.store.migration_port", "penstock.telemetry",
+    },
     "penstock.archive": {
         "penstock.archive", "penstock.core", "penstock.errors", "penstock.store.policy_port",
         "penstock.store.retention_port",
@@ -105,7 +111,7 @@ ALLOWED = {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
         "penstock.store.policy_port", "penstock.store.retention_port",
-        "penstock.store.old_buckets", "penstock.telemetry.logs",
+        "penstock.store.old_buckets", "penstock.store.migration_port", "penstock.telemetry.logs",
         "penstock.telemetry.metrics", "penstock.service.retention", "penstock.event_loop",
         "penstock.archive",
     },

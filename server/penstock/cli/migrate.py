@@ -2,36 +2,45 @@
 
 import argparse
 import asyncio
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
+from penstock.cli import migrate_import
 from penstock.cli.actions import add_action
+from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.progress import ProgressLine
-from penstock.cli.store import add_store_flags, change_of, check_name, with_store
-from penstock.cli.tables import print_line
-from penstock.config.rates import format_rate
-from penstock.core.entities import Entity, Scope, StoredLimits, name_problem
-from penstock.core.limits import Limit
-from penstock.errors import ConfigError
-from penstock.store.old_buckets import OLD_BURST, OldBucket, old_limit
-from penstock.store.open import read_old_buckets
-from penstock.store.policy_port import Change
-from penstock.store.port import Store
+from penstock.cli.store import now_ms
+from penstock.cli.tables import print_line, print_lines
+from penstock.config.flags import add_flags, read_settings
+from penstock.core.limits import MILLI
+from penstock.store.migration_port import Migration, Progress, Report
+from penstock.store.open import open_migration
 
-TOGETHER: Final = 16
-"""Buckets that are brought in at the same time, so that a table's latency does not add up."""
+T = TypeVar("T")
 
-EXAMPLES: Final = f"""\
-FILE is a SQLite file with the table rate_limit_buckets (bucket_id, tokens, last_refill), in which
-each bucket holds up to {OLD_BURST} tokens and refills in an hour. Each bucket_id becomes an entity.
-The resource gets the limit of {OLD_BURST} an hour. What was used stays used. The command changes
-nothing in FILE. If it is interrupted, run it again: it goes on where it stopped.
+SHOWN: Final = 20
+"""Problems that are shown. The first ones tell what is wrong."""
 
-examples:
-  penstock migrate buckets old.db --resource api --dry-run
-  penstock migrate buckets old.db --resource api --limit-name requests
-"""
+EXAMPLES: Final = {
+    "begin": """\
+An older table has one item for each limit: #BUCKET#{resource}#{limit}. First stop the programs that
+write such items. Then run these commands in this order, while servers of Penstock run:
+  penstock migrate begin    then start the servers, or start them again
+  penstock migrate run
+  penstock migrate verify
+  penstock migrate clean
+
+example:
+  penstock migrate begin --store 'dynamodb://limits?region=eu-west-1'
+""",
+    "run": "An interrupted run goes on where it stopped.\n\n"
+    "examples:\n  penstock migrate run --dry-run\n  penstock migrate run\n",
+    "verify": "exit code: 0 all is converted, 1 something is left or lost, 2 error\n\n"
+    "example:\n  penstock migrate verify\n",
+    "clean": "exit code: 0 done, 1 something is left or you did not agree, 2 error\n\n"
+    "examples:\n  penstock migrate clean\n  penstock migrate clean --yes\n",
+}
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -39,83 +48,103 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "migrate", help="bring in buckets from older forms", description="Older forms of buckets."
     )
     actions = group.add_subparsers(metavar="COMMAND", required=True)
-    text = "bring in the buckets of a table rate_limit_buckets"
-    parser = add_action(actions, "buckets", _migrate_buckets, text, EXAMPLES)
-    parser.add_argument("file", metavar="FILE", help="SQLite file that has the table")
-    parser.add_argument(
-        "--resource", metavar="R", required=True, help="resource that the buckets are for"
-    )
-    parser.add_argument(
-        "--limit-name",
-        metavar="NAME",
-        default="hourly",
-        help="name of the limit (default: %(default)s)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    add_store_flags(parser, writes=True, creates=True)
+    for name, run, text in (
+        ("begin", _begin, "let servers use a DynamoDB table that has an item for each limit"),
+        ("run", _run, "convert the single items of a DynamoDB table to composite items"),
+        ("verify", _verify, "compare single items with their composite items"),
+        ("clean", _clean, "delete the single items, and end the migration"),
+    ):
+        parser = add_action(actions, name, run, text, EXAMPLES[name])
+        if name == "run":
+            parser.add_argument("--dry-run", action="store_true", help="only count and compare")
+        if name == "clean":
+            parser.add_argument("--yes", action="store_true", help="do not ask first")
+        add_flags(parser, ("store",))
+    migrate_import.add_action_to(actions)
 
 
-def _migrate_buckets(arguments: argparse.Namespace) -> int:
-    resource, limit = arguments.resource, old_limit(arguments.limit_name)
-    check_name("resource", resource)
-    check_name("limit", limit.name)
-    buckets = read_old_buckets(Path(arguments.file))
-    # All of them before the first change: a bad name must not stop it halfway.
-    for bucket in buckets:
-        if problem := name_problem("entity", bucket.id):
-            raise ConfigError(f"{arguments.file}: {problem}")
-    used = sum(OLD_BURST - bucket.tokens for bucket in buckets)
-    told = f"{len(buckets):,} buckets with {used:,} tokens used"
-    rate = f"{limit.name}={format_rate(limit)} for resource {resource}"
-    if arguments.dry_run:
-        print_line(f"{arguments.file}: {told} would be brought in, under {rate}")
-        return 0
-    change = change_of(arguments)
-
-    async def work(store: Store) -> int:
-        await _set_limit(store, resource, limit, change)
-        return await _bring_in(store, buckets, resource, limit, change)
-
-    new = with_store(arguments, work)
-    print_line(f"{arguments.file}: {told}, under {rate}: {new:,} brought in")
-    if new < len(buckets):
-        print_line(f"{len(buckets) - new:,} were there already, and are unchanged")
+def _begin(arguments: argparse.Namespace) -> int:
+    _with_migration(arguments, lambda migration, _: migration.begin())
+    print_line("the migration has begun: start your servers now, or start them again")
+    print_line("then run: penstock migrate run")
     return 0
 
 
-async def _set_limit(store: Store, resource: str, limit: Limit, change: Change) -> None:
-    scope = Scope(None, resource)
-    stored = await store.policy.read_limits(scope)
-    if stored is None:
-        await store.policy.write_limits(scope, StoredLimits((limit,), 0), change)
-    elif stored.limits != (limit,):
-        raise ConfigError(
-            f"resource {resource} has other limits already: name another resource, or delete "
-            f"these limits with `penstock limits delete --resource {resource}`"
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.dry_run:
+        report = _look(arguments)
+        print_line(
+            f"{_items(report.left)} would be converted, of {_items(report.singles)} "
+            f"for {report.keys:,} keys"
         )
+        return _tell_problems(report)
+    report = _with_migration(arguments, lambda migration, progress: migration.run(progress))
+    print_line(f"{_items(report.singles)} of {report.keys:,} keys: {_items(report.left)} converted")
+    print_lines(_sum_lines(report))
+    return _tell_problems(report)
 
 
-async def _bring_in(
-    store: Store, buckets: Sequence[OldBucket], resource: str, limit: Limit, change: Change
-) -> int:
-    new = 0
-    with ProgressLine() as progress:
-        for begin in range(0, len(buckets), TOGETHER):
-            some = buckets[begin : begin + TOGETHER]
-            brought = [_bring_one(store, bucket, resource, limit, change) for bucket in some]
-            new += sum(await asyncio.gather(*brought))
-            progress.show(f"{begin + len(some):,} of {len(buckets):,} buckets")
-    return new
+def _verify(arguments: argparse.Namespace) -> int:
+    report = _look(arguments)
+    print_line(f"{_items(report.singles)} of {report.keys:,} keys: {report.left:,} not converted")
+    print_lines(_sum_lines(report))
+    return max(_tell_problems(report), int(not report.is_clean))
 
 
-async def _bring_one(
-    store: Store, bucket: OldBucket, resource: str, limit: Limit, change: Change
-) -> bool:
-    """Create the bucket, then the entity: an entity tells that its bucket is there."""
-    if await store.policy.read_entity(bucket.id) is not None:
-        return False
-    take = bucket.take(resource, limit)
-    if await store.read(take.key) is None:
-        await store.take([take], bucket.refilled_ms)
-    await store.policy.write_entity(Entity(bucket.id), change)
-    return True
+def _clean(arguments: argparse.Namespace) -> int:
+    check_somebody_is_there(arguments.yes, "delete the single items")
+    report = _look(arguments)
+    if not report.is_clean:
+        print_line(f"nothing deleted: {_items(report.left)} not converted")
+        return max(_tell_problems(report), 1)
+    if not arguments.yes and not agrees(f"This deletes {_items(report.singles)}."):
+        print_line("nothing deleted")
+        return 1
+    deleted = _with_migration(arguments, lambda migration, progress: migration.clean(progress))
+    print_line(f"{_items(deleted)} deleted: the migration is done")
+    print_line("start your servers again: they need not look for single items any more")
+    return 0
+
+
+def _look(arguments: argparse.Namespace) -> Report:
+    return _with_migration(arguments, lambda migration, progress: migration.look(progress))
+
+
+def _with_migration(
+    arguments: argparse.Namespace,
+    work: Callable[[Migration, Progress], Awaitable[T]],
+) -> T:
+    store = read_settings(arguments, os.environ).store
+
+    async def run() -> T:
+        async with open_migration(store, now_ms()) as migration:
+            with ProgressLine() as progress:
+                return await work(migration, progress.show)
+
+    return asyncio.run(run())
+
+
+def _items(count: int) -> str:
+    return "1 single item" if count == 1 else f"{count:,} single items"
+
+
+def _sum_lines(report: Report) -> list[str]:
+    """Sums in whole tokens, as they were and as they are."""
+    lines = []
+    for what, before, after in (
+        ("consumed", report.before.consumed, report.after.consumed),
+        ("balances", report.before.balance, report.after.balance),
+    ):
+        same = "the same" if before == after else f"{(after - before) / MILLI:+,.3f}"
+        lines.append(f"  {what}: {before / MILLI:,.3f} before, {after / MILLI:,.3f} now: {same}")
+    if report.expired:
+        lines.append(f"  {report.expired:,} keys have expired: their buckets are full again")
+    return lines
+
+
+def _tell_problems(report: Report) -> int:
+    for problem in report.problems[:SHOWN]:
+        print_line(f"problem: {problem}")
+    if len(report.problems) > SHOWN:
+        print_line(f"… and {len(report.problems) - SHOWN:,} more problems")
+    return int(bool(report.problems))

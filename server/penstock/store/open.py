@@ -1,11 +1,13 @@
 """Opens the store that a URL names."""
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from penstock.errors import ConfigError
 from penstock.store.memory import MemoryStore
+from penstock.store.migration_port import Migration
 from penstock.store.old_buckets import OldBucket
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.port import Store
@@ -78,6 +80,21 @@ def open_table(url: str) -> "TableAdmin":
 
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     return TableAdmin(parse_location(url, options))
+
+
+def open_migration(url: str, now_ms: int) -> AbstractAsyncContextManager[Migration]:
+    """The table that a URL names, to convert its single items to composite items."""
+    parts = _split(url)
+    if parts.scheme != "dynamodb":
+        raise ConfigError(
+            f"store '{url}': only a DynamoDB table can have single items, dynamodb://TABLE; "
+            "`penstock migrate import` brings in a SQLite file"
+        )
+    from penstock.store.dynamodb.aws.location import parse_location
+    from penstock.store.dynamodb.migration.run import open_migration
+
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return open_migration(parse_location(url, options), now_ms)
 
 
 def back_up_file(url: str, target: Path) -> int:

@@ -18,7 +18,7 @@ CREATE TABLE rate_limit_buckets (
     CHECK(length(last_refill) >= 19)
 ) STRICT
 """
-COMMAND = ("migrate", "buckets", "old.db", "--resource", "api")
+COMMAND = ("migrate", "import", "old.db", "--resource", "api")
 
 
 def now_text(ago_s: float = 0) -> str:
@@ -77,7 +77,7 @@ def test_an_interrupted_run_goes_on(type_in: Type, monkeypatch: pytest.MonkeyPat
     """Also where the last bucket came in without its entity: it is not charged twice."""
     make_old(*[(f"user-{n:03}", n, now_text()) for n in range(40)])
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.cli.migrate.Entity", None)
+        patch.setattr("penstock.cli.migrate_import.Entity", None)
         with pytest.raises(TypeError):
             type_in(*COMMAND)
     ran = type_in(*COMMAND)
@@ -139,7 +139,7 @@ def test_a_file_without_the_table_is_named(type_in: Type) -> None:
         ("text.db", "text.db: no table rate_limit_buckets"),
         ("none.db", "none.db: there is no such file"),
     ):
-        ran = type_in("migrate", "buckets", file, "--resource", "api")
+        ran = type_in("migrate", "import", file, "--resource", "api")
         assert ran.code == 2
         assert problem in ran.err
     assert not Path("none.db").exists()

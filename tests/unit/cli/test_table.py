@@ -295,10 +295,10 @@ def test_a_table_of_a_newer_penstock_is_left_as_it_is(
 ) -> None:
     """This one can't know what it holds."""
     penstock("create")
-    aws(location, "put_item", Item={**VERSION_KEY, "schema": {"N": "2"}})
+    aws(location, "put_item", Item={**VERSION_KEY, "schema": {"N": "3"}})
     ran = penstock("create")
     assert ran.code == 2
-    message = "its schema is 2, and this Penstock knows 1: use a newer Penstock\n"
+    message = "its schema is 3, and this Penstock knows 1: use a newer Penstock\n"
     assert ran.err.endswith(f": {message}")
     status = penstock("status")
     assert status.code == 1

@@ -6,6 +6,7 @@ The rooms build on each other:
     buckets/    takes: from the callers that wait to the writes and back
     policy/     entities, stored limits, audit: the policy port
     table/      the table itself: create, describe, check, delete
+    migration/  from the older form, one item for each limit, while servers run
     store.py    the port's methods; puts the rooms together
 
 The life of a take

@@ -19,6 +19,7 @@ from penstock.store.dynamodb.buckets.corrections import reset
 from penstock.store.dynamodb.buckets.hints import Hint, Hints
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
+from penstock.store.dynamodb.migration.fallback import Fallback
 from penstock.store.dynamodb.policy.store import DynamoPolicy
 from penstock.store.dynamodb.table import check_table
 from penstock.store.policy_laws import AUDIT_KEPT_MS
@@ -45,11 +46,13 @@ class DynamoStore:
         remembers_denials: bool = True,
         clock_s: Callable[[], float] = time.time,
         audit_kept_ms: int = AUDIT_KEPT_MS,
+        is_migrating: bool | None = False,
     ) -> None:
         """`timer_s` measures the time that passes while a call is under way.
 
         `clock_s`, in seconds since the epoch, is compared with DynamoDB's clock. `audit_kept_ms`:
-        how long the table keeps audit events; 0: for ever.
+        how long the table keeps audit events; 0: for ever. `is_migrating`: the table may have
+        buckets of the older form; None if nobody knows yet.
         """
         self._resources = resources or AsyncExitStack()
         self.metrics = metrics or Metrics()
@@ -60,14 +63,18 @@ class DynamoStore:
         self._sender = BucketSender(access, tracer)
         self._hints = Hints(remembers_denials=remembers_denials)
         self._coordinator = Coordinator(self._sender, self._hints, location.cascade, timer_s)
+        self._fallback = Fallback(access, is_migrating=is_migrating)
         self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget, audit_kept_ms)
         self.retention: RetentionStore | None = None  # the table's TTL does it
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
+        await self._fallback.convert([take.key for take in takes], now_ms)
         taken = await self._coordinator.decide(takes, now_ms)
         return [taken[take.key] for take in takes]
 
     def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
+        if not self._fallback.is_done([take.key for take in takes]):
+            return asyncio.ensure_future(self.take(takes, now_ms))
         taken = self._coordinator.deny_at_once(takes, now_ms)
         if taken is None:
             return asyncio.ensure_future(self.take(takes, now_ms))
@@ -76,9 +83,12 @@ class DynamoStore:
     async def read(self, key: Key) -> Item | None:
         await self._coordinator.queues.of(key).idle()
         image = (await self._sender.read([key]))[key]
+        if image is None:
+            image = await self._fallback.look(key)
         return None if image is None else image.item
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
+        await self._fallback.convert([key], now_ms)
         queue = self._coordinator.queues.of(key)
         async with queue.lock:
             image = await reset(self._sender, key, limits, now_ms)
@@ -104,8 +114,9 @@ async def open_dynamodb(
     """Connect. ConfigError if the table is not what it should be."""
     async with AsyncExitStack() as stack:
         clients = await stack.enter_async_context(open_clients(location))
+        is_migrating: bool | None = None
         try:
-            await check_table(clients.sdk, location)
+            is_migrating = await check_table(clients.sdk, location)
         except StoreError as exc:
             # The table may be back at any moment. Until then `on_unavailable` decides for callers.
             LOG.warning("the table can't be checked now: %s", exc)
@@ -117,4 +128,5 @@ async def open_dynamodb(
             tracer=tracer,
             remembers_denials=remembers_denials,
             audit_kept_ms=audit_kept_ms,
+            is_migrating=is_migrating,
         )

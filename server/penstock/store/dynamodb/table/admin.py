@@ -38,8 +38,11 @@ Progress = Callable[[str, float], None]
 """Called with what the command waits for, and for how many seconds it has waited."""
 
 
-async def check_table(client: Any, location: Location) -> None:
-    """Before serving: ConfigError says what is wrong, and which command mends it."""
+async def check_table(client: Any, location: Location) -> bool:
+    """Before serving: ConfigError says what is wrong, and which command mends it.
+
+    Returns whether the table is being migrated.
+    """
     place = name_place(client, location)
     try:
         state = await read_table(client, location)
@@ -55,9 +58,10 @@ async def check_table(client: Any, location: Location) -> None:
         if exc.transient:
             raise
         LOG.warning("%s: can't see whether TTL is on: %s", place, exc)
-        return
-    if ttl != EXPIRES:
-        LOG.warning("%s: TTL is off, so old buckets stay; %s", place, find_mend(location))
+    else:
+        if ttl != EXPIRES:
+            LOG.warning("%s: TTL is off, so old buckets stay; %s", place, find_mend(location))
+    return state is not None and state.is_migrating
 
 
 @dataclass(frozen=True, slots=True)

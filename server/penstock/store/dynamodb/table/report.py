@@ -82,7 +82,8 @@ def _schema(state: TableState) -> str:
         return "unknown"
     version = state.version
     made = f"made by Penstock {version.get('created_by', '?')}, {version.get('created_at', '?')}"
-    return f"{version.get('schema', '?')} ({made})"
+    migrating = ", being migrated" if state.is_migrating else ""
+    return f"{version.get('schema', '?')} ({made}){migrating}"
 
 
 def _items(count: int) -> str:

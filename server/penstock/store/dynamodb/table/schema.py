@@ -10,6 +10,10 @@ from penstock.store.dynamodb.items.keys import PK, SK, VERSION_KEY
 SCHEMA: Final = 1
 """Goes up with a change that makes the table unusable for older versions of Penstock."""
 
+MIGRATING: Final = 2
+"""The schema while single items become composite items. Versions that know nothing of single items
+refuse to use such a table."""
+
 KEY: Final = (PK, SK)
 STREAM_VIEW: Final = "NEW_AND_OLD_IMAGES"
 

@@ -8,6 +8,7 @@ from penstock.store.dynamodb.items.images import EXPIRES
 from penstock.store.dynamodb.table.schema import (
     INDEXES,
     KEY,
+    MIGRATING,
     SCHEMA,
     STREAM_VIEW,
     Capacity,
@@ -61,6 +62,10 @@ class TableState:
     def is_ours(self) -> bool:
         return self.version is not None
 
+    @property
+    def is_migrating(self) -> bool:
+        return self.version is not None and self.version.get("schema") == str(MIGRATING)
+
 
 def parse_table(table: Mapping[str, Any]) -> TableState:
     """Read what DescribeTable answered."""
@@ -111,8 +116,12 @@ def find_obstacle(state: TableState) -> str | None:
         return f"its key is {state.key}, not {_key_text(KEY)}: name another table"
     if not state.is_readable and state.status not in DOING:
         return f"its status is {state.status}: see what AWS says about it"
-    schema = None if state.version is None else state.version.get("schema", "unknown")
-    if schema not in {None, str(SCHEMA)}:
+    if state.version is None or state.is_migrating:
+        return None
+    schema = state.version.get("schema")
+    if schema is None:
+        return "its version item is not Penstock's: if it has single items, migrate it first"
+    if schema != str(SCHEMA):
         return f"its schema is {schema}, and this Penstock knows {SCHEMA}: use a newer Penstock"
     return None
 
