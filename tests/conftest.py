@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from penstock.telemetry.repeats import Repeats
 
-from tests.support.dynamodb import forget_aws_account, run_dynamodb
+from tests.support.dynamodb import forget_aws_account, read_sdk_models_once, run_dynamodb
 
 # A busy machine is no fault: how long an example takes says nothing about what it proves.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _aws_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         forget_aws_account(patch)
+        read_sdk_models_once(patch)
         yield
 
 

