@@ -4,12 +4,13 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from penstock.telemetry.repeats import Repeats
 
-from tests.support.dynamodb import forget_aws_account, run_dynamodb
+from tests.support.dynamodb import forget_aws_account, read_sdk_models_once, run_dynamodb
 
 # A busy machine is no fault: how long an example takes says nothing about what it proves.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,6 +20,10 @@ settings.load_profile("patient")
 # would inherit that. With a handler here they begin with the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+MEASURED = Path(__file__).parent / "unit" / "core"
+"""The tests that the coverage of the core counts. Python is slower by half while it is measured."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,9 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give tests that are to last for minutes the time for it."""
+    """Give tests that are to last for minutes the time for it, and measure the coverage of few."""
     minutes = float(config.getoption("--attack-minutes"))
     for item in items:
+        if not item.path.is_relative_to(MEASURED):
+            item.add_marker(pytest.mark.no_cover)
         if minutes and "attack_minutes" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(60 * minutes + 300))
 
@@ -50,6 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _aws_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         forget_aws_account(patch)
+        read_sdk_models_once(patch)
         yield
 
 

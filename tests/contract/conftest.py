@@ -1,17 +1,33 @@
-"""Every contract test runs on every store of this table."""
+"""Every contract test runs on every store of this table.
+
+Tests that have their store from here run on one event loop a file, which the clients belong to.
+"""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
+import pytest_asyncio
 from penstock.store.dynamodb.aws.location import Cascade, ClientName
 from penstock.store.open import open_store
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import BucketStore, Store
 
-from tests.support.tables import new_table, open_on
+from tests.support.tables import SharedClients, new_table, open_with
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "shared_clients" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_clients() -> AsyncIterator[SharedClients]:
+    async with AsyncExitStack() as stack:
+        yield SharedClients(stack)
 
 
 @asynccontextmanager
@@ -24,23 +40,35 @@ async def _open(url: str) -> AsyncIterator[BucketStore]:
 @asynccontextmanager
 async def _dynamodb(
     request: pytest.FixtureRequest,
+    clients: SharedClients,
     cascade: Cascade = "transaction",
     client: ClientName = "lean",
 ) -> AsyncIterator[BucketStore]:
     endpoint: str = request.getfixturevalue("dynamodb_url")
-    async with new_table(endpoint, cascade, client) as location, open_on(location) as store:
+    async with (
+        new_table(endpoint, cascade, client) as location,
+        open_with(await clients.reach(location), location) as store,
+    ):
         yield store
 
 
-Opener = Callable[[Path, pytest.FixtureRequest], AbstractAsyncContextManager[BucketStore]]
+Opener = Callable[
+    [Path, pytest.FixtureRequest, SharedClients], AbstractAsyncContextManager[BucketStore]
+]
 
 STORES: dict[str, Opener] = {
-    "memory": lambda _path, _request: _open("memory:"),
-    "sqlite": lambda path, _request: _open(f"sqlite:///{path}/contract.db"),
-    "sqlite-full": lambda path, _request: _open(f"sqlite:///{path}/contract.db?synchronous=full"),
-    "dynamodb": lambda _path, request: _dynamodb(request),
-    "dynamodb-aioboto3": lambda _path, request: _dynamodb(request, client="aioboto3"),
-    "dynamodb-speculative": lambda _path, request: _dynamodb(request, "speculative"),
+    "memory": lambda _path, _request, _clients: _open("memory:"),
+    "sqlite": lambda path, _request, _clients: _open(f"sqlite:///{path}/contract.db"),
+    "sqlite-full": lambda path, _request, _clients: _open(
+        f"sqlite:///{path}/contract.db?synchronous=full"
+    ),
+    "dynamodb": lambda _path, request, clients: _dynamodb(request, clients),
+    "dynamodb-aioboto3": lambda _path, request, clients: _dynamodb(
+        request, clients, client="aioboto3"
+    ),
+    "dynamodb-speculative": lambda _path, request, clients: _dynamodb(
+        request, clients, "speculative"
+    ),
 }
 
 
@@ -48,19 +76,21 @@ SWEEPING = ("memory", "sqlite", "sqlite-full")
 """Those that forget stale items themselves. DynamoDB does it by the items' `ttl`."""
 
 
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BucketStore]:
+@pytest_asyncio.fixture(params=STORES, loop_scope="module")
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_clients: SharedClients
+) -> AsyncIterator[BucketStore]:
     """A new, empty store of each kind."""
-    async with STORES[request.param](tmp_path, request) as opened:
+    async with STORES[request.param](tmp_path, request, shared_clients) as opened:
         yield opened
 
 
-@pytest.fixture(params=SWEEPING)
+@pytest_asyncio.fixture(params=SWEEPING, loop_scope="module")
 async def sweeping_store(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path, shared_clients: SharedClients
 ) -> AsyncIterator[BucketStore]:
     """A new, empty store of each kind that cleans up after itself."""
-    async with STORES[request.param](tmp_path, request) as opened:
+    async with STORES[request.param](tmp_path, request, shared_clients) as opened:
         yield opened
 
 
@@ -68,10 +98,12 @@ POLICY_STORES = ("memory", "sqlite", "dynamodb", "dynamodb-aioboto3")
 """Those that keep policy."""
 
 
-@pytest.fixture(params=POLICY_STORES)
-async def full_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+@pytest_asyncio.fixture(params=POLICY_STORES, loop_scope="module")
+async def full_store(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_clients: SharedClients
+) -> AsyncIterator[Store]:
     """A new, empty store of each kind that keeps policy, too."""
-    async with STORES[request.param](tmp_path, request) as opened:
+    async with STORES[request.param](tmp_path, request, shared_clients) as opened:
         yield cast("Store", opened)
 
 

@@ -11,6 +11,7 @@ from penstock.core.take import Denies, Draw, Key, Mode, Take, Taken
 from penstock.store.port import Begun, BucketStore
 
 from tests.contract.conftest import STORES
+from tests.support.tables import SharedClients
 
 NOW = 1_794_792_780_000
 FIVE = Limit.per(5, 60_000)
@@ -27,13 +28,16 @@ async def outcome(begun: Begun) -> Sequence[Taken]:
 
 
 async def test_begun_takes_are_decided_as_awaited_ones(
-    store: BucketStore, request: pytest.FixtureRequest, tmp_path: Path
+    store: BucketStore,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    shared_clients: SharedClients,
 ) -> None:
     """Random calls, one after the other, on two stores of a kind: the answers are the same."""
     kind: str = request.node.callspec.params["store"]
     (tmp_path / "other").mkdir()
     rng = random.Random(5)
-    async with STORES[kind](tmp_path / "other", request) as other:
+    async with STORES[kind](tmp_path / "other", request, shared_clients) as other:
         for step in range(60):
             keys = rng.sample([BOB, EVE], rng.choice([1, 1, 2]))
             mode = rng.choice([Mode.TAKE] * 4 + [Mode.CHARGE, Mode.REFUND])

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -298,8 +299,8 @@ async def test_a_system_wide_change_costs_the_same_however_many_buckets(dynamodb
     """On DynamoDB it is a write and what goes with it, no more for twenty buckets than for none."""
     async with (
         AwsProxy(dynamodb_url) as proxy,
-        new_table(proxy.url) as location,
-        open_on(location) as store,
+        new_table(dynamodb_url) as location,
+        open_on(replace(location, endpoint=proxy.url)) as store,
     ):
         server, costs = Server(store), []
         await server.set_limits(SYSTEM, rpm(99))

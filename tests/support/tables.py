@@ -1,11 +1,13 @@
 """A DynamoDB table for a test, and stores on it."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from itertools import count
 from typing import Any, get_args
 
-from penstock.store.dynamodb.aws.clients import open_clients
+import botocore.session
+from penstock.store.dynamodb.aws.clients import Clients, open_clients
 from penstock.store.dynamodb.aws.connection import Connection
 from penstock.store.dynamodb.aws.location import Cascade, ClientName, Location
 from penstock.store.dynamodb.aws.sdk import SdkClient
@@ -23,16 +25,30 @@ PATIENT_S = 60
 """For a call to DynamoDB Local: a busy machine is no failure."""
 
 
+@cache
+def sdk_of(endpoint: str | None) -> Any:
+    """The SDK's client that blocks. One does for all tests, as it belongs to no event loop.
+
+    A client that does not block costs ten times as much to open as such a table takes to make.
+    """
+    return botocore.session.get_session().create_client(
+        "dynamodb", region_name="eu-west-1", endpoint_url=endpoint
+    )
+
+
 @asynccontextmanager
 async def new_table(
     endpoint: str, cascade: Cascade = "transaction", client: ClientName = "lean"
 ) -> AsyncIterator[Location]:
-    """A table of the test's own. It goes afterwards, so that DynamoDB Local keeps its pace."""
+    """A table of the test's own. It goes afterwards, so that DynamoDB Local keeps its pace.
+
+    `endpoint` is DynamoDB Local itself: a proxy in this event loop can't answer meanwhile.
+    """
     location = Location(f"test-{next(_NUMBERS)}", "eu-west-1", endpoint, cascade, client)
-    async with location.client(PATIENT_S) as sdk:
-        await sdk.create_table(TableName=location.table, **create_arguments(None, stream=False))
-        yield location
-        await sdk.delete_table(TableName=location.table)
+    sdk = sdk_of(endpoint)
+    sdk.create_table(TableName=location.table, **create_arguments(None, stream=False))
+    yield location
+    sdk.delete_table(TableName=location.table)
 
 
 @asynccontextmanager
@@ -49,12 +65,39 @@ def access_to(table: str, client: Any, timer_s: Callable[[], float] = lambda: 0.
     return TableAccess(connection, table, timer_s, PATIENT_S)
 
 
+class SharedClients:
+    """Clients for all tests of one event loop: to open them takes longer than most tests."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._opened: dict[ClientName, Clients] = {}
+
+    async def reach(self, location: Location) -> Clients:
+        """The clients of this kind. Tests of one event loop have one endpoint."""
+        name = location.client_name
+        if name not in self._opened:
+            opening = open_clients(location, PATIENT_S)
+            self._opened[name] = await self._stack.enter_async_context(opening)
+        return self._opened[name]
+
+
 @asynccontextmanager
 async def open_on(
     location: Location, timer_s: Callable[[], float] = lambda: 0.0
 ) -> AsyncIterator[DynamoStore]:
     """A store as one process has it. Its time stands still while a call is under way."""
-    async with open_clients(location, PATIENT_S) as clients:
-        store = DynamoStore(clients, location, timer_s=timer_s, call_s=PATIENT_S)
+    async with (
+        open_clients(location, PATIENT_S) as clients,
+        open_with(clients, location, timer_s) as store,
+    ):
         yield store
-        await store.close()
+
+
+@asynccontextmanager
+async def open_with(
+    clients: Clients, location: Location, timer_s: Callable[[], float] = lambda: 0.0
+) -> AsyncIterator[DynamoStore]:
+    """The same, with clients that others use, too."""
+    store = DynamoStore(clients, location, timer_s=timer_s, call_s=PATIENT_S)
+    yield store
+    await store.close()

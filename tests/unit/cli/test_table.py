@@ -1,6 +1,5 @@
 """`penstock table`, as a user types it, on the real DynamoDB Local."""
 
-import asyncio
 import os
 import pty
 import re
@@ -30,7 +29,7 @@ def location(dynamodb_url: str) -> Iterator[Location]:
     """A table that does not exist yet."""
     location = locate(dynamodb_url, f"cli-{uuid4().hex}")
     yield location
-    asyncio.run(drop(location))
+    drop(location)
 
 
 @pytest.fixture

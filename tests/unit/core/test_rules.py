@@ -2,7 +2,7 @@
 
 import pytest
 from penstock.core.limits import Limit
-from penstock.core.rules import Children, Domain, Node, Rule
+from penstock.core.rules import Children, Domain, Node, Rule, all_nodes
 
 LIMIT = Limit.per(1, 1_000)
 
@@ -88,6 +88,14 @@ def test_the_composite_key_is_written_as_the_reference_writes_it() -> None:
     """Key and value, with an underscore between."""
     assert Node("k", "v").composite_key == "k_v"
     assert Node("k").composite_key == "k"
+
+
+def test_every_node_of_every_domain_is_found() -> None:
+    """Also those without a rule, and each one before the nodes below it."""
+    other = Domain("other", Children([node("alone")]))
+    keys = " ".join(node.key for node in all_nodes({"d": DOMAIN, "other": other}))
+    first = "k k k k only bare deep way in first second first second shared nest leaf"
+    assert keys == f"{first} alone"
 
 
 def test_every_rule_is_told_with_what_leads_to_it() -> None:

@@ -1,12 +1,11 @@
 """Tables of DynamoDB Local as people make them without Penstock."""
 
-import asyncio
 from contextlib import suppress
 from typing import Any
 
 from penstock.store.dynamodb.aws.location import Location
 
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, sdk_of
 
 KEY = ("PK", "SK")
 
@@ -17,10 +16,14 @@ def locate(endpoint: str, table: str) -> Location:
 
 def aws(location: Location, operation: str, **arguments: Any) -> dict[str, Any]:
     """Call AWS as any other tool does."""
-    return asyncio.run(call(location, operation, **arguments))
+    answer: dict[str, Any] = getattr(sdk_of(location.endpoint), operation)(
+        TableName=location.table, **arguments
+    )
+    return answer
 
 
 async def call(location: Location, operation: str, **arguments: Any) -> dict[str, Any]:
+    """The same, through a proxy in this event loop."""
     async with location.client(PATIENT_S) as client:
         answer: dict[str, Any] = await getattr(client, operation)(
             TableName=location.table, **arguments
@@ -28,15 +31,15 @@ async def call(location: Location, operation: str, **arguments: Any) -> dict[str
     return answer
 
 
-async def drop(location: Location) -> None:
+def drop(location: Location) -> None:
     """Delete the table if it is there.
 
     DynamoDB Local has ten threads for its jobs, and each table with TTL keeps one: with eight such
     tables, no index is ever built.
     """
-    async with location.client(PATIENT_S) as client:
-        with suppress(client.exceptions.ResourceNotFoundException):
-            await client.delete_table(TableName=location.table)
+    client = sdk_of(location.endpoint)
+    with suppress(client.exceptions.ResourceNotFoundException):
+        client.delete_table(TableName=location.table)
 
 
 def bare_table(

@@ -18,6 +18,7 @@ from penstock.store.dynamodb.table.state import TableState, parse_table, waits_f
 
 from tests.support.aws_proxy import Answer, AwsProxy, Delay, Lose, Refuse
 from tests.support.aws_proxy import Fault as ProxyFault
+from tests.support.tables import PATIENT_S
 from tests.unit.store.dynamodb.bare_tables import (
     bare_table,
     call,
@@ -45,7 +46,7 @@ async def location(proxy: AwsProxy, dynamodb_url: str) -> AsyncIterator[Location
     """A table that does not exist yet."""
     location = locate(proxy.url, f"table-{uuid4().hex}")
     yield location
-    await drop(locate(dynamodb_url, location.table))
+    drop(locate(dynamodb_url, location.table))
 
 
 class Watch:
@@ -85,7 +86,7 @@ async def make(
 ) -> None:
     """A table as it should be, or with one thing otherwise."""
     name = location.table
-    async with location.client() as client:
+    async with location.client(PATIENT_S) as client:
         await client.create_table(TableName=name, **table or bare_table(("PK", "SK"), *OURS))
         if ttl:
             await client.update_time_to_live(TableName=name, **ttl_on("ttl"))
@@ -94,7 +95,7 @@ async def make(
 
 
 async def check(location: Location) -> None:
-    async with location.client() as client:
+    async with location.client(PATIENT_S) as client:
         await check_table(client, location)
 
 
