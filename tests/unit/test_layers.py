@@ -57,6 +57,12 @@ ALLOWED = {
         "penstock.store.dynamodb.table", "penstock.store.dynamodb.items",
         "penstock.store.dynamodb.aws", "penstock.core", "penstock.errors",
     },
+    # Requests on file. It asks the service, as a transport does.
+    "penstock.traffic": {
+        "penstock.traffic", "penstock.service", "penstock.core", "penstock.errors",
+        "penstock.store.port", "penstock.store.policy_port", "penstock.telemetry",
+        "penstock.slices",
+    },
     "penstock.transport": {
         "penstock.transport", "penstock.service", "penstock.core", "penstock.errors",
         "penstock.telemetry", "penstock._proto",
@@ -67,7 +73,7 @@ ALLOWED = {
         "penstock.config", "penstock.core", "penstock.errors", "penstock.slices",
     },
     "penstock.build": {
-        "penstock.transport", "penstock.service", "penstock.config", "penstock.core",
+        "penstock.traffic", "penstock.transport", "penstock.service", "penstock.config", "penstock.core",
         "penstock.errors", "penstock.telemetry",
     },
     "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
@@ -75,6 +81,7 @@ ALLOWED = {
     "penstock.answering": {
         "penstock.build", "penstock.transport", "penstock.service", "penstock.store",
         "penstock.config", "penstock.core", "penstock.errors", "penstock.telemetry",
+        "penstock.traffic",
         "penstock.supervise", "penstock.memory", "penstock.garbage", "penstock.old_rules",
         "penstock.slices",
     },
@@ -99,6 +106,7 @@ ALLOWED = {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
         "penstock.store.policy_port", "penstock.telemetry.logs", "penstock.event_loop",
+        "penstock.traffic",
     },
     "penstock.__main__": {"penstock.cli"},
     "penstock": set(),

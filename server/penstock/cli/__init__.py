@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock import __version__
-from penstock.cli import audit, backup, bucket, check, config, entity, limits, policy, serve, table
+from penstock.cli import (
+    audit,
+    backup,
+    bucket,
+    check,
+    config,
+    entity,
+    limits,
+    policy,
+    serve,
+    simulate,
+    table,
+)
 from penstock.cli.encodings import use_any_encoding
 from penstock.cli.parser import Parser
 from penstock.cli.tables import print_note
@@ -31,6 +43,7 @@ examples:
   penstock entity create user-123 --parent project-1 --cascade
   penstock bucket show user-123 gpt-4
   penstock policy apply -f policy.yaml
+  penstock simulate --against rules/ --rules new-rules/ --trace requests.jsonl
   penstock audit project-1
   penstock backup penstock-copy.db
 """
@@ -45,7 +58,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for group in (serve, check, config, table, limits, entity, bucket, policy, audit, backup):
+    for group in (
+        serve, check, config, simulate, table, limits, entity, bucket, policy, audit, backup,
+    ):  # fmt: skip
         group.add_commands(commands)
     return parser
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.core.plan import Behaviour
 from penstock.core.policy_diff import Policy
 from penstock.core.rules import Rules
 from penstock.errors import ConfigError
@@ -40,13 +41,13 @@ OnHits = Callable[[int, Side, Sequence[Hit]], None]
 async def simulate(
     stream: Iterable[Timed],
     sides: Sequence[Side],
-    options: Options,
+    behaviour: Behaviour,
     *,
     on_hits: OnHits = lambda *_: None,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> TraceClock:
     """Play all requests to all sides. ConfigError if there is no request."""
-    clock = TraceClock()
+    clock, options = TraceClock(), Options(behaviour=behaviour)
     replays: list[tuple[Side, Replay]] = []
     for number, timed in enumerate(stream):
         now_ms = clock.advance(timed.time_ms)

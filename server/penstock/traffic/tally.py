@@ -1,9 +1,10 @@
 """Counts the answers of one policy: how many were denied, whom, when and by which limit."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, cast
 
-from penstock.core.decision import Status
+from penstock.core.decision import Decision, Status
 from penstock.core.limits import Limit
 from penstock.core.plan import STORED, Part, Plan
 from penstock.core.request import Entries, Request
@@ -67,37 +68,28 @@ class Tally:
     def requests(self) -> int:
         return sum(self.outcomes)
 
-    def count(self, request: Request, answer: Answer, now_ms: int) -> list[Hit]:
+    def count(self, request: Request, answer: Answer, now_ms: int) -> Sequence[Hit]:
         """Count an answer. Returns the descriptors that did not fit."""
         decision, plan = answer.decision, answer.plan
-        hits = list[Hit]()
+        hits: Sequence[Hit] = ()
         outcome = Outcome.OK
         if plan is None or not plan.takes:
             self.unlimited += 1
-        else:
-            for number, status in enumerate(decision.statuses):
-                if status.over or status.shadowed:
-                    hits.append(_hit(request, plan, number, status, decision.shadowed))
-            if hits:
-                outcome = self._count_hits(hits, now_ms, over=decision.over)
+        elif any([status.over or status.shadowed for status in decision.statuses]):
+            hits = _find_hits(request, plan, decision)
+            self._count_hits(hits, now_ms)
+            outcome = _outcome(hits, over=decision.over)
         self.outcomes[outcome] += 1
         self.timeline.add(now_ms, outcome)
         return hits
 
-    def _count_hits(self, hits: list[Hit], now_ms: int, *, over: bool) -> Outcome:
-        if not over:
-            # An OK with a status that is over: a shadow mode, or another quota that still passes.
-            hits[:] = [hit for hit in hits if hit.outcome is Outcome.SHADOWED]
+    def _count_hits(self, hits: Sequence[Hit], now_ms: int) -> None:
         for who, limit, outcome, wait_s in hits:
             key = who, limit, outcome
             limited = self.limited.get(key)
             if limited is None:
                 limited = self.limited[key] = Limited(now_ms)
             limited.add(now_ms, wait_s)
-        outcomes = {hit.outcome for hit in hits}
-        if not over:
-            return Outcome.SHADOWED if hits else Outcome.OK
-        return Outcome.DENIED if Outcome.DENIED in outcomes else Outcome.OVERDRAWN
 
     def denied(self) -> dict[Who, int]:
         """How often each descriptor was denied."""
@@ -106,6 +98,24 @@ class Tally:
             if outcome is Outcome.DENIED:
                 found[who] = found.get(who, 0) + limited.count
         return found
+
+
+def _outcome(hits: Sequence[Hit], *, over: bool) -> Outcome:
+    if not over:
+        return Outcome.SHADOWED if hits else Outcome.OK
+    is_denied = any(hit.outcome is Outcome.DENIED for hit in hits)
+    return Outcome.DENIED if is_denied else Outcome.OVERDRAWN
+
+
+def _find_hits(request: Request, plan: Plan, decision: Decision) -> list[Hit]:
+    hits = []
+    for number, status in enumerate(decision.statuses):
+        if status.over or status.shadowed:
+            hits.append(_hit(request, plan, number, status, decision.shadowed))
+    if decision.over:
+        return hits
+    # The answer is OK: because of a shadow mode, or because another quota still passes.
+    return [hit for hit in hits if hit.outcome is Outcome.SHADOWED]
 
 
 def _hit(request: Request, plan: Plan, number: int, status: Status, all_shadowed: bool) -> Hit:
