@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.build import (
     grpc_listener,
     limiter_options,
+    make_recorder,
     make_tracer,
     make_transport,
     rules_source,
@@ -40,6 +41,7 @@ from penstock.store.port import Store
 from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import measure_lag, watch_process
+from penstock.traffic.recorder import Recorder
 from penstock.transport.listener import Listener
 from penstock.transport.native.server import NativeServer
 from penstock.transport.rls import RateLimitService
@@ -77,18 +79,25 @@ async def open_answering(
         listener = replace(listener, port=shared, shares_port=True)
     tracer = make_tracer(settings)
     remembers = settings.local_cache_size_in_bytes != 0
+    recorder = make_recorder(settings, metrics, clock_ms)
     try:
         store = await open_store(settings.store, metrics, tracer, remembers_denials=remembers)
         try:
             arriving = shared if isinstance(shared, socket.socket) else None
-            answering = Answering(settings, listener, watcher, store, metrics, tracer, arriving)
+            answering = Answering(
+                settings, listener, watcher, store, metrics, tracer, arriving, recorder
+            )
             if loaded is not None:
                 answering.use(loaded)
             del loaded  # so that these rules are freed when others take their place
             with frozen():
                 yield answering
         finally:
-            await store.close()
+            try:
+                if recorder is not None:
+                    await recorder.close()
+            finally:
+                await store.close()
     finally:
         if tracer is not None:
             tracer.stop()
@@ -115,6 +124,7 @@ class Answering:
         metrics: Metrics,
         tracer: "Tracer | None",
         arriving: socket.socket | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.metrics: Final = metrics
         self.parts: Final = Parts(metrics, self._announce)
@@ -136,7 +146,11 @@ class Answering:
             needs_rules=settings.healthy_with_at_least_one_config_loaded,
             look=self._look_at_store if settings.ready_needs_store else None,
         )
-        self.service: Final = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
+        self._recorder = recorder
+        record = None if recorder is None else recorder.note
+        self.service: Final = RateLimitService(
+            self._limiter, metrics, tracer, settings.max_calls, record
+        )
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
         self._grpc = make_transport(
             settings,
@@ -180,6 +194,8 @@ class Answering:
             Work("the look at stored limits", self._follow_system),
             Work("the collection of garbage", lambda: collect_while_quiet(metrics.count_calls)),
         ]
+        if self._recorder is not None:
+            works.append(Work("the recording of requests", self._recorder.run))
         if (trim := find_trim()) is not None:
             works.append(Work("the return of memory", Memory(trim).keep_small))
         self.parts.keep(self._grpc)

@@ -73,8 +73,8 @@ ALLOWED = {
         "penstock.config", "penstock.core", "penstock.errors", "penstock.slices",
     },
     "penstock.build": {
-        "penstock.traffic", "penstock.transport", "penstock.service", "penstock.config", "penstock.core",
-        "penstock.errors", "penstock.telemetry",
+        "penstock.traffic", "penstock.transport", "penstock.service", "penstock.config",
+        "penstock.core", "penstock.errors", "penstock.telemetry",
     },
     "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
     "penstock.memory": set(),

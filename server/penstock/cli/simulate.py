@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,15 +19,17 @@ from penstock.config.flags import add_flags, read_settings
 from penstock.config.policy_file import read_policy
 from penstock.config.rules import RulesSource
 from penstock.config.settings import Settings
+from penstock.core.plan import Behaviour
 from penstock.core.policy_diff import Policy, overlay
+from penstock.core.request import Request
 from penstock.core.rules import Rules
 from penstock.errors import ConfigError, MissingStoreError
-from penstock.core.plan import Behaviour
 from penstock.store.open import open_store
 from penstock.traffic.comparison import compare
+from penstock.traffic.hashing import Names, known_names
 from penstock.traffic.reading import Notes, Reader
-from penstock.traffic.simulation import Side, simulate
 from penstock.traffic.replay import TraceClock
+from penstock.traffic.simulation import Side, simulate
 
 IN_FORCE: Final = "in force"
 PROPOSED: Final = "proposed"
@@ -93,7 +96,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         parser,
         (
             "store", "runtime_ignoredotfiles", "merge_domain_config", "shadow_mode", "quota_mode",
-            "charge_denied",
+            "charge_denied", "record_hash_key",
         ),
     )  # fmt: skip
     parser.set_defaults(run=_run)
@@ -108,7 +111,11 @@ def _run(arguments: argparse.Namespace) -> int:
 async def _simulate(arguments: argparse.Namespace, top: int | None) -> int:
     settings = read_settings(arguments, os.environ)
     sides = await _sides(arguments, settings)
-    reader = Reader(arguments.domain, skips_bad_lines=arguments.skip_bad_lines)
+    reader = Reader(
+        arguments.domain,
+        skips_bad_lines=arguments.skip_bad_lines,
+        change=_restore(settings, sides),
+    )
     behaviour = Behaviour(settings.shadow_mode, settings.quota_mode, settings.charge_denied)
     rows = DeniedRows() if arguments.csv else None
     with ProgressLine() as progress:
@@ -126,6 +133,14 @@ async def _simulate(arguments: argparse.Namespace, top: int | None) -> int:
         print_lines(report_lines(sides, compared, clock, top))
     _tell_about_trace(clock, reader.notes)
     return 1 if compared is not None and compared.newly_limited else 0
+
+
+def _restore(settings: Settings, sides: Sequence[Side]) -> Callable[[Request], Request] | None:
+    """What replaces hashes in the trace by names that the policies know, if the secret is known."""
+    if not settings.record_hash_key:
+        return None
+    known = [known_names(side.rules, side.policy) for side in sides]
+    return Names(settings.record_hash_key, set[str]().union(*known)).restore
 
 
 async def _sides(arguments: argparse.Namespace, settings: Settings) -> list[Side]:

@@ -9,8 +9,8 @@ from penstock.traffic.reading import Notes
 from penstock.traffic.replay import TraceClock
 from penstock.traffic.simulation import Side
 from penstock.traffic.tally import Outcome, Who
-from penstock.traffic.times import format_time_ms
 from penstock.traffic.timeline import MAX_SLICES
+from penstock.traffic.times import format_time_ms
 
 
 def report_values(

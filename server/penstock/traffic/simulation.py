@@ -44,7 +44,7 @@ async def simulate(
     behaviour: Behaviour,
     *,
     on_hits: OnHits = lambda *_: None,
-    on_progress: Callable[[int], None] = lambda _: None,
+    on_progress: Callable[[int], object] = lambda _: None,
 ) -> TraceClock:
     """Play all requests to all sides. ConfigError if there is no request."""
     clock, options = TraceClock(), Options(behaviour=behaviour)

@@ -75,7 +75,7 @@ class Tally:
         outcome = Outcome.OK
         if plan is None or not plan.takes:
             self.unlimited += 1
-        elif any([status.over or status.shadowed for status in decision.statuses]):
+        elif any(map(_is_hit, decision.statuses)):
             hits = _find_hits(request, plan, decision)
             self._count_hits(hits, now_ms)
             outcome = _outcome(hits, over=decision.over)
@@ -100,6 +100,11 @@ class Tally:
         return found
 
 
+def _is_hit(status: Status) -> bool:
+    """Whether the amount did not fit."""
+    return status.over or status.shadowed
+
+
 def _outcome(hits: Sequence[Hit], *, over: bool) -> Outcome:
     if not over:
         return Outcome.SHADOWED if hits else Outcome.OK
@@ -110,7 +115,7 @@ def _outcome(hits: Sequence[Hit], *, over: bool) -> Outcome:
 def _find_hits(request: Request, plan: Plan, decision: Decision) -> list[Hit]:
     hits = []
     for number, status in enumerate(decision.statuses):
-        if status.over or status.shadowed:
+        if _is_hit(status):
             hits.append(_hit(request, plan, number, status, decision.shadowed))
     if decision.over:
         return hits
