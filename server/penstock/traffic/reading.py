@@ -11,16 +11,17 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from gzip import BadGzipFile, GzipFile
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from penstock.core.foreign_text import show
 from penstock.core.request import Request
 from penstock.errors import ConfigError
 from penstock.traffic.csv_rows import Columns
 from penstock.traffic.json_lines import read_request, split_line
+from penstock.traffic.unzip import CHUNK, Unzipped
 
 STDIN: Final = "-"
 MAX_LINE: Final = 2**20
@@ -82,26 +83,27 @@ class Reader:
     def _read_file(self, name: str) -> Iterator[Timed]:
         try:
             with _open(name) as file:
-                begin = cast("io.BufferedReader", file).peek(1).lstrip(_BOM + b" \t\r\n")[:1]
+                begin = file.peek(1).lstrip(_BOM + b" \t\r\n")[:1]
                 if begin == b"{":
                     yield from self._read_json(name, file)
                 elif begin:
                     yield from self._read_csv(name, file)
-        except EOFError:
-            self.notes.cut_files.append(name)
-        except (BadGzipFile, zlib.error) as exc:
+                if _is_cut(file):
+                    self.notes.cut_files.append(name)
+        except zlib.error as exc:
             raise ConfigError(f"{name}: the gzip file is damaged ({exc})") from exc
         except OSError as exc:
             raise ConfigError(f"{name}: cannot be read ({exc.strerror or exc})") from exc
 
-    def _read_json(self, name: str, file: IO[bytes]) -> Iterator[Timed]:
+    def _read_json(self, name: str, file: io.BufferedReader) -> Iterator[Timed]:
         kept = self._kept
         for number, line in enumerate(_lines(file), start=1):
+            is_long = len(line) > MAX_LINE + 1
             line = line.strip()
             if not line:
                 continue
             try:
-                if len(line) > MAX_LINE:
+                if is_long:
                     raise ValueError(f"the line is longer than {MAX_LINE} bytes")
                 time_ms, key = split_line(line)
                 request = kept.get(key) or self._keep(key, read_request(key))
@@ -110,7 +112,7 @@ class Reader:
                 continue
             yield Timed(time_ms, key, request)
 
-    def _read_csv(self, name: str, file: IO[bytes]) -> Iterator[Timed]:
+    def _read_csv(self, name: str, file: io.BufferedReader) -> Iterator[Timed]:
         # Bytes that are not UTF-8 become surrogates here, which the check of texts refuses.
         rows = csv.reader(line.decode("utf-8-sig", "surrogateescape") for line in _lines(file))
         columns: Columns | None = None
@@ -174,17 +176,27 @@ def find_files(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _open(name: str) -> IO[bytes]:
-    file: IO[bytes] = sys.stdin.buffer if name == STDIN else Path(name).open("rb")  # noqa: SIM115
-    if cast("io.BufferedReader", file).peek(2)[:2] != _GZIP:
-        return file
-    return io.BufferedReader(cast("io.RawIOBase", GzipFile(fileobj=file)), 2**16)
+@contextmanager
+def _open(name: str) -> Iterator[io.BufferedReader]:
+    with ExitStack() as opened:
+        if name == STDIN:
+            file = cast("io.BufferedReader", sys.stdin.buffer)
+        else:
+            file = opened.enter_context(Path(name).open("rb"))
+        if file.peek(2)[:2] == _GZIP:
+            file = opened.enter_context(io.BufferedReader(Unzipped(file), CHUNK))
+        yield file
 
 
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
+def _is_cut(file: io.BufferedReader) -> bool:
+    return isinstance(file.raw, Unzipped) and file.raw.is_cut
+
+
+def _lines(file: io.BufferedReader) -> Iterator[bytes]:
     """The lines. Of a line that is too long, the begin, which is still too long."""
     while line := file.readline(MAX_LINE + 2):
+        if not line.endswith(b"\n") and _is_cut(file):
+            return  # only the begin of the line is there
         yield line
-        rest = line
-        while rest and not rest.endswith(b"\n") and len(rest) > MAX_LINE:
-            rest = file.readline(MAX_LINE + 2)
+        while len(line) == MAX_LINE + 2 and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE + 2)
