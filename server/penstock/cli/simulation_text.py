@@ -84,7 +84,7 @@ def _limited_lines(sides: Sequence[Side], top: int | None) -> Iterator[str]:
         wait = format_duration(last.longest_wait_s * 1000)
         name = f"{limit}{MARKS[outcome]}"
         rows.append((_who(who), name, *[f"{one.count:,}" for one in limited], *times, wait))
-    names = [f"TIMES{name}" for name in _names(sides, " ")]
+    names = _names(sides) if len(sides) > 1 else ["TIMES"]
     if rows:
         yield from table_lines(("LIMITED", "BY", *names, "FIRST", "LAST", "LONGEST WAIT"), rows)
         yield from _more(len(found), top)
