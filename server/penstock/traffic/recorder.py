@@ -31,7 +31,12 @@ RECORD_BYTES: Final = 100
 """What a queued request takes beside its own bytes."""
 
 REQUESTS_A_SLICE: Final = 50
-"""It takes 4 to 6 µs to write an ordinary request as JSON."""
+"""It takes 4 to 6 µs to write an ordinary request as JSON, unless it came before."""
+
+KEPT: Final = 16_384
+KEPT_CHARACTERS: Final = 1_024
+"""Bounds of the cache of texts: as many as the server has prepared requests. A server uses the same
+object for the same request again, so the object's identity is the key."""
 
 COMPRESSION: Final = 1
 """The fastest level. It makes a tenth of the text; the next levels are not much better."""
@@ -55,6 +60,8 @@ class Recorder:
         self._hide = hide
         self._queue: list[tuple[int, Request]] = []
         self._queue_bytes = 0
+        self._kept: dict[int, tuple[Request, str]] = {}
+        """The end of the line for a request. An entry keeps its request, and so the identity."""
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, request: Request, size: int) -> None:
@@ -104,10 +111,21 @@ class Recorder:
     def _text(self, batch: Sequence[tuple[int, Request]]) -> Slices[bytes]:
         lines = []
         for number, (time_ms, request) in enumerate(batch, start=1):
-            lines.append(write_line(time_ms, write_request(request, self._hide)))
+            lines.append(write_line(time_ms, self._rest(request)))
             if number % REQUESTS_A_SLICE == 0:
                 yield
         return "".join(lines).encode()
+
+    def _rest(self, request: Request) -> str:
+        kept = self._kept.get(id(request))
+        if kept is not None:
+            return kept[1]
+        rest = write_request(request, self._hide)
+        if len(rest) <= KEPT_CHARACTERS:
+            if len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[id(request)] = request, rest
+        return rest
 
     def _compress_and_write(self, text: bytes) -> None:
         """Both parts let other threads run meanwhile."""
