@@ -17,6 +17,7 @@ from penstock.archive import open_archive
 from penstock.build import (
     grpc_listener,
     limiter_options,
+    make_recorder,
     make_tracer,
     make_transport,
     rules_source,
@@ -42,6 +43,7 @@ from penstock.store.port import Store
 from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import measure_lag, watch_process
+from penstock.traffic.recorder import Recorder
 from penstock.transport.listener import Listener
 from penstock.transport.native.server import NativeServer
 from penstock.transport.rls import RateLimitService
@@ -80,6 +82,7 @@ async def open_answering(
     archive = await open_archive(settings.audit_archive) if settings.audit_archive else None
     tracer = make_tracer(settings)
     remembers = settings.local_cache_size_in_bytes != 0
+    recorder = make_recorder(settings, metrics, clock_ms)
     try:
         store = await open_store(
             settings.store,
@@ -91,7 +94,7 @@ async def open_answering(
         try:
             arriving = shared if isinstance(shared, socket.socket) else None
             answering = Answering(
-                settings, listener, watcher, store, metrics, tracer, arriving, archive
+                settings, listener, watcher, store, metrics, tracer, arriving, recorder, archive
             )
             if loaded is not None:
                 answering.use(loaded)
@@ -99,7 +102,11 @@ async def open_answering(
             with frozen():
                 yield answering
         finally:
-            await store.close()
+            try:
+                if recorder is not None:
+                    await recorder.close()
+            finally:
+                await store.close()
     finally:
         if tracer is not None:
             tracer.stop()
@@ -128,6 +135,7 @@ class Answering:
         metrics: Metrics,
         tracer: "Tracer | None",
         arriving: socket.socket | None = None,
+        recorder: Recorder | None = None,
         archive: Archive | None = None,
     ) -> None:
         self.metrics: Final = metrics
@@ -154,7 +162,11 @@ class Answering:
             needs_rules=settings.healthy_with_at_least_one_config_loaded,
             look=self._look_at_store if settings.ready_needs_store else None,
         )
-        self.service: Final = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
+        self._recorder = recorder
+        record = None if recorder is None else recorder.note
+        self.service: Final = RateLimitService(
+            self._limiter, metrics, tracer, settings.max_calls, record
+        )
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
         self._grpc = make_transport(
             settings,
@@ -200,6 +212,8 @@ class Answering:
         ]
         if (retention := self._retention) is not None:
             works.append(Work("the removal of old records", lambda: retention.keep_small(clock_ms)))
+        if self._recorder is not None:
+            works.append(Work("the recording of requests", self._recorder.run))
         if (trim := find_trim()) is not None:
             works.append(Work("the return of memory", Memory(trim).keep_small))
         self.parts.keep(self._grpc)

@@ -2,6 +2,10 @@
 
 import os
 import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.config.rules import RulesSource
@@ -12,6 +16,9 @@ from penstock.service.answer import OnUnavailable, Options
 from penstock.service.headers import HeaderNames
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.statsd import ReadMetrics, Sender
+from penstock.traffic.hashing import make_hide
+from penstock.traffic.recorder import Recorder
+from penstock.traffic.segments import Segments
 from penstock.transport.descriptors import Shares, open_files_limit, share
 from penstock.transport.http import HttpPort
 from penstock.transport.listener import ConnectionBounds, Listener
@@ -26,6 +33,10 @@ if TYPE_CHECKING:
 
 OTLP: Final = "otlp"
 NO_EXPORTER: Final = "none"
+
+HASH_KEY_BYTES: Final = 32
+LEAST_HASH_KEY: Final = 16
+"""Characters of the secret for hashes."""
 
 
 def check_source(settings: Settings) -> None:
@@ -51,6 +62,34 @@ def check_workers(settings: Settings) -> None:
             f"--workers {settings.workers}: with --transport grpcio, processes can't share a unix "
             "socket; choose --transport native, an address and a port, or --workers 1"
         )
+
+
+def with_hash_key(settings: Settings) -> Settings:
+    """Choose a secret for the hashes of a recording, if there is none. All workers need the same.
+
+    ConfigError if the secret is so short that somebody could guess it.
+    """
+    if settings.record_hash and not settings.record_hash_key:
+        return replace(settings, record_hash_key=token_hex(HASH_KEY_BYTES))
+    if 0 < len(settings.record_hash_key) < LEAST_HASH_KEY:
+        raise ConfigError(
+            f"PENSTOCK_RECORD_HASH_KEY: {len(settings.record_hash_key)} characters can be guessed, "
+            f"write at least {LEAST_HASH_KEY}"
+        )
+    return settings
+
+
+def make_recorder(
+    settings: Settings, metrics: Metrics, clock_ms: Callable[[], int]
+) -> Recorder | None:
+    """What records requests, if that is wanted. ConfigError if it can't be done."""
+    if not settings.record_trace:
+        return None
+    segments = Segments(
+        Path(settings.record_trace), settings.record_trace_max_bytes, settings.workers, clock_ms
+    )
+    hide = make_hide(settings.record_hash, settings.record_hash_key)
+    return Recorder(segments, metrics, clock_ms, hide)
 
 
 def rules_source(settings: Settings) -> RulesSource:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tests.benchmarks.dynamodb_client import show_client_cpu
 from tests.benchmarks.in_process import show_in_process
 from tests.benchmarks.pauses import show_pauses
+from tests.benchmarks.simulation import show_simulation
 from tests.benchmarks.sqlite import show_sqlite
 from tests.benchmarks.tracing import show_tracing
 from tests.benchmarks.wire import ROUNDS, show_disturbed, show_target, show_wire
@@ -45,6 +46,7 @@ def _parts(rounds: int) -> dict[str, Callable[[], None]]:
         "sqlite": show_sqlite,
         "dynamodb-client": show_client_cpu,
         "tracing": show_tracing,
+        "simulation": show_simulation,
     }
 
 

@@ -68,6 +68,12 @@ ALLOWED = {
         "penstock.archive", "penstock.core", "penstock.errors", "penstock.store.policy_port",
         "penstock.store.retention_port",
     },
+    # Requests on file. It asks the service, as a transport does.
+    "penstock.traffic": {
+        "penstock.traffic", "penstock.service", "penstock.core", "penstock.errors",
+        "penstock.store.port", "penstock.store.policy_port", "penstock.telemetry",
+        "penstock.slices",
+    },
     "penstock.transport": {
         "penstock.transport", "penstock.service", "penstock.core", "penstock.errors",
         "penstock.telemetry", "penstock._proto",
@@ -78,8 +84,8 @@ ALLOWED = {
         "penstock.config", "penstock.core", "penstock.errors", "penstock.slices",
     },
     "penstock.build": {
-        "penstock.transport", "penstock.service", "penstock.config", "penstock.core",
-        "penstock.errors", "penstock.telemetry",
+        "penstock.traffic", "penstock.transport", "penstock.service", "penstock.config",
+        "penstock.core", "penstock.errors", "penstock.telemetry",
     },
     "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
     "penstock.memory": set(),
@@ -87,6 +93,7 @@ ALLOWED = {
         "penstock.archive",
         "penstock.build", "penstock.transport", "penstock.service", "penstock.store",
         "penstock.config", "penstock.core", "penstock.errors", "penstock.telemetry",
+        "penstock.traffic",
         "penstock.supervise", "penstock.memory", "penstock.garbage", "penstock.old_rules",
         "penstock.slices",
     },
@@ -113,7 +120,7 @@ ALLOWED = {
         "penstock.store.policy_port", "penstock.store.retention_port",
         "penstock.store.old_buckets", "penstock.store.migration_port", "penstock.telemetry.logs",
         "penstock.telemetry.metrics", "penstock.service.retention", "penstock.event_loop",
-        "penstock.archive",
+        "penstock.archive", "penstock.traffic",
     },
     "penstock.__main__": {"penstock.cli"},
     "penstock": set(),

@@ -19,6 +19,7 @@ from penstock.cli import (
     migrate,
     policy,
     serve,
+    simulate,
     table,
 )
 from penstock.cli.encodings import use_any_encoding
@@ -44,6 +45,7 @@ examples:
   penstock entity create user-123 --parent project-1 --cascade
   penstock bucket show user-123 gpt-4
   penstock policy apply -f policy.yaml
+  penstock simulate --against rules/ --rules new-rules/ --trace requests.jsonl
   penstock audit project-1
   penstock gc --dry-run
   penstock backup penstock-copy.db
@@ -60,19 +62,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for group in (
-        serve,
-        check,
-        config,
-        table,
-        limits,
-        entity,
-        bucket,
-        policy,
-        audit,
-        gc,
-        backup,
+        serve, check, config, simulate, table, limits, entity, bucket, policy, audit, gc, backup,
         migrate,
-    ):
+    ):  # fmt: skip
         group.add_commands(commands)
     return parser
 

@@ -127,7 +127,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _compare(arguments: argparse.Namespace) -> tuple[list[PolicyChange], str]:
     """The changes, and a text about what is stored but not in the file."""
-    text = _read_file(arguments.file)
+    text = read_file(arguments.file)
     stored = with_store(arguments, read_stored)
     stay = {} if arguments.prune else stored.entities
     name = "standard input" if arguments.file == "-" else arguments.file
@@ -145,7 +145,7 @@ def _compare(arguments: argparse.Namespace) -> tuple[list[PolicyChange], str]:
     return diff(stored, wanted, prune=arguments.prune), word
 
 
-def _read_file(name: str) -> str:
+def read_file(name: str) -> str:
     try:
         if name == "-" and isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(

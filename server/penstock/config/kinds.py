@@ -82,6 +82,10 @@ def _tags(text: str) -> Tags:
     return tuple((name, value) for name, value in found)
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
     """Accept a choice in any case. `others` are more names for some choices."""
 
@@ -124,6 +128,7 @@ WORKERS: Final = Kind(_workers, f"1-{MAX_WORKERS}|auto")
 # Decoding 1 MiB takes 20 ms. A longer request would make other callers wait too long.
 REQUEST_BYTES: Final = Kind(_between(1_024, 1_048_576), "1024-1048576")
 TAGS: Final = Kind(_tags, "TAGS", lambda tags: ",".join(f"{k}:{v}" for k, v in tags))
+NAMES: Final = Kind(_names, "NAMES", ",".join)
 FORMAT: Final = Kind(_one_of("text", "json"), "text|json")
 PROTOCOL: Final = Kind(_one_of("http", "grpc"), "http|grpc")
 SOURCE: Final = Kind(_one_of("file", "grpc_xds_sotw"), "file|grpc_xds_sotw")

@@ -18,6 +18,7 @@ from penstock.config.kinds import (
     EVENT_LOOP,
     FORMAT,
     LEVEL,
+    NAMES,
     PORT,
     PROTOCOL,
     REQUEST_BYTES,
@@ -39,8 +40,9 @@ from penstock.errors import ConfigError
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the reference server's default: Envoy is elsewhere
 
 
-def _setting(env: str, kind: Kind, default: Any, doc: str) -> Any:
-    return field(default=default, metadata={"env": env, "kind": kind, "doc": doc})
+def _setting(env: str, kind: Kind, default: Any, doc: str, *, is_secret: bool = False) -> Any:
+    metadata = {"env": env, "kind": kind, "doc": doc}
+    return field(default=default, metadata=metadata, repr=not is_secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +285,31 @@ class Settings:
     log_format: str = _setting("LOG_FORMAT", FORMAT, "text", "format of the log")
     near_limit_ratio: float = _setting(
         "NEAR_LIMIT_RATIO", SHARE, 0.8, "share of a limit above which hits count as near the limit"
+    )
+    record_trace: str = _setting(
+        "PENSTOCK_RECORD_TRACE",
+        TEXT,
+        "",
+        "directory to record requests in, for `penstock simulate`; empty: record nothing",
+    )
+    record_trace_max_bytes: int = _setting(
+        "PENSTOCK_RECORD_TRACE_MAX_BYTES",
+        SIZE,
+        2**30,
+        "most bytes of all files of a recording; the oldest file is deleted to make room",
+    )
+    record_hash: tuple[str, ...] = _setting(
+        "PENSTOCK_RECORD_HASH",
+        NAMES,
+        (),
+        "keys whose values are recorded as hashes, separated by commas; *: all keys",
+    )
+    record_hash_key: str = _setting(
+        "PENSTOCK_RECORD_HASH_KEY",
+        TEXT,
+        "",
+        "secret of these hashes, at least 16 characters (default: random, for one run)",
+        is_secret=True,
     )
     use_prometheus: bool = _setting(
         "USE_PROMETHEUS", BOOL, False, "also serve metrics on a separate port"

@@ -61,6 +61,17 @@ def diff(stored: Policy, wanted: Policy, *, prune: bool = False) -> list[PolicyC
     return [*changes, *gone, *again]
 
 
+def overlay(stored: Policy, wanted: Policy, *, prune: bool = False) -> Policy:
+    """The policy after the changes of `diff`."""
+    if prune:
+        stored = Policy()
+    limits = {**stored.limits, **wanted.limits}
+    return Policy(
+        {**stored.entities, **wanted.entities},
+        {scope: one for scope, one in limits.items() if not is_empty(one)},
+    )
+
+
 def count_unnamed(stored: Policy, wanted: Policy) -> int:
     """How many stored entities and scopes `wanted` does not name."""
     entities = stored.entities.keys() - wanted.entities.keys()

@@ -87,6 +87,15 @@ class Metrics:
             "penstock_debt_dropped_tokens_total",
             "Reported tokens that are not on record: the debt would be deeper than max_debt.",
         )
+        self.recorded = self._counter(
+            "penstock_recorded_requests_total", "Requests that --record-trace has written to files."
+        )
+        self.recording_lost = self._counters(
+            "penstock_recording_lost_requests_total",
+            "Requests that --record-trace could not write, by reason (queue: too many at a time, "
+            "disk: a write failed). These requests were answered all the same.",
+            ("reason",),
+        )
 
         # The audit.
         self.audit_archived = self._counter(

@@ -8,6 +8,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
+from penstock.core.request import Request
 from penstock.service.answer import Answer
 from penstock.service.decision_text import decision_text
 from penstock.service.limiter import STORE_SHARE, Limiter, Taking
@@ -36,6 +37,9 @@ from penstock.transport.request_spans import answer_traced, describe
 
 LOG: Final = logging.getLogger(__name__)
 
+Record = Callable[[Request, int], None]
+"""Takes note of a request to be decided, and of its length in bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlainCall:
@@ -56,14 +60,16 @@ class RateLimitService:
         metrics: Metrics | None = None,
         tracer: Tracer | None = None,
         max_calls: int = 2_048,
+        record: Record | None = None,
     ) -> None:
-        """`max_calls` is how many may wait for the store at once."""
+        """`max_calls` is how many may wait for the store at once. `record` is told of requests."""
         self._limiter = limiter
         self._metrics = metrics or Metrics()
         self._seconds = self._metrics.response_seconds.of(METHOD)
         self._tracer = tracer
         self._max_calls = max_calls
         self._calls = 0
+        self._record = record
 
     def methods(self) -> Methods:
         return {f"/{SERVICE}/{METHOD}": Unary(self.start)}
@@ -119,6 +125,8 @@ class RateLimitService:
                 started: Answer | Taking = self._limiter.turn_away(prepared, calls)
             else:
                 only_looks = prepared.has_checks and _is_peek(call)
+                if self._record is not None and not only_looks:
+                    self._record(prepared.request, len(request))
                 started = self._limiter.start(prepared, only_looks=only_looks)
             if isinstance(started, Taking):
                 self._calls = calls + 1
