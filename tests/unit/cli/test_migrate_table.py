@@ -1,6 +1,5 @@
 """`penstock migrate` on a DynamoDB table, as a user types it."""
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,7 @@ def location(dynamodb_url: str) -> Iterator[Location]:
     """A table that does not exist yet."""
     location = locate(dynamodb_url, f"cli-{uuid4().hex}")
     yield location
-    asyncio.run(drop(location))
+    drop(location)
 
 
 @pytest.fixture
