@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -105,6 +106,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if not _COUNT.fullmatch(arguments.top):
         raise ConfigError(f"--top: '{arguments.top}' is not a whole number")
+    # The report counts what the limiter would log, such as limits that do not exist.
+    logging.getLogger("penstock").addHandler(logging.NullHandler())
     return asyncio.run(_simulate(arguments, int(arguments.top) or None))
 
 

@@ -49,6 +49,7 @@ def _total_lines(sides: Sequence[Side]) -> list[str]:
         ("reports over a limit", [tally.outcomes[Outcome.OVERDRAWN] for tally in tallies]),
         ("over a limit in shadow mode", [tally.outcomes[Outcome.SHADOWED] for tally in tallies]),
         ("OK because no limit applies", [tally.unlimited for tally in tallies]),
+        ("amounts for limits that do not exist", [side.missing_limits for side in sides]),
     ]
     shown = [(name, counts) for name, counts in rows if name in {"OK", "denied"} or any(counts)]
     return _table(("REQUESTS", *_names(sides)), shown)

@@ -44,6 +44,7 @@ def _side_values(side: Side, top: int | None) -> dict[str, Any]:
     return {
         **{outcome_text(outcome): tally.outcomes[outcome] for outcome in Outcome},
         "unlimited": tally.unlimited,
+        "missing_limits": side.missing_limits,
         "rules": [
             {"rule": ".".join(path), "hits": counts[0], "over_limit": counts[1]}
             for path, counts in sorted(side.hits.items())

@@ -20,7 +20,7 @@ TURN: Final = 1_000
 """Requests between two turns of the event loop, in which Ctrl-C is noticed: some 30 ms."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Side:
     """A policy to play the trace to, and what comes of it."""
 
@@ -32,6 +32,8 @@ class Side:
     tally: Tally = field(default_factory=Tally)
     hits: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict)
     """The counts that a server would have for each rule (`telemetry/hits.py`)."""
+    missing_limits: int = 0
+    """Amounts for stored limits that do not exist."""
 
 
 OnHits = Callable[[int, Side, Sequence[Hit]], None]
@@ -65,6 +67,7 @@ async def simulate(
         raise ConfigError("the trace has no requests")
     for side, replay in replays:
         side.hits.update(replay.metrics.rule_hits.counts())
+        side.missing_limits = int(replay.metrics.missing_limits.value)
     return clock
 
 

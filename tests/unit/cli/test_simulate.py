@@ -248,6 +248,16 @@ def test_what_cannot_be_done_is_an_error(files: Type, arguments: tuple[str, ...]
     assert why in ran.err
 
 
+def test_limits_that_do_not_exist_are_counted(files: Type) -> None:
+    """As a server counts them. Nothing is logged between the lines of the report."""
+    files("limits", "set", "--create", "--resource", "api", "rpm=2/minute")
+    Path("named.csv").write_text(f"time,entity,resource,limit\n{START_MS},e,api,tpm\n")
+    ran = files("simulate", "--rules", "new.yaml", "--trace", "named.csv", "--domain", "d")
+    assert ran.err == ""
+    assert "amounts for limits that do not exist  1\n" in ran.out
+    assert "OK because no limit applies           1\n" in ran.out
+
+
 def test_top_bounds_the_lists(files: Type) -> None:
     """0 shows all."""
     rows = [f"{START_MS + at},u-{at % 20}" for at in range(140)]

@@ -15,6 +15,7 @@ from penstock.core.policy_diff import (
     count_unnamed,
     cycles,
     diff,
+    overlay,
     parents_first,
 )
 
@@ -155,3 +156,15 @@ def test_every_step_can_be_taken(stored: dict[str, Entity], wanted: dict[str, En
             assert change.before.name not in now.values()
             del now[change.before.name]
     assert now == {name: entity.parent for name, entity in wanted.items()}
+
+
+def test_an_overlay_is_the_policy_after_the_changes() -> None:
+    """What is not named stays, unless it is pruned. Empty limits delete those of their scope."""
+    stored = Policy(entities(a=None, b="a"), {SYSTEM: ONE, Scope("a"): ONE, Scope("b"): ONE})
+    wanted = Policy(entities(b=None, c="b"), {Scope("a"): StoredLimits((), 0), Scope("c"): OTHER})
+    after = overlay(stored, wanted)
+    assert after == Policy(
+        entities(a=None, b=None, c="b"), {SYSTEM: ONE, Scope("b"): ONE, Scope("c"): OTHER}
+    )
+    assert told(diff(after, wanted)) == []
+    assert overlay(stored, wanted, prune=True) == Policy(wanted.entities, {Scope("c"): OTHER})

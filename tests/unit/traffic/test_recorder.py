@@ -46,7 +46,11 @@ def recorder(folder: Path, metrics: Metrics | None = None, hide: Hide | None = N
 
 
 def recorded(folder: Path) -> list[Request]:
-    return [one.request for one in Reader().read([str(folder)])]
+    """All requests of all files, none of which may be cut."""
+    reader = Reader()
+    found = [one.request for one in reader.read([str(folder)])]
+    assert reader.notes.cut_files == []
+    return found
 
 
 def modes(folder: Path) -> list[int]:
@@ -61,6 +65,14 @@ def delete_files(folder: Path) -> None:
 def read_text(folder: Path) -> str:
     (file,) = folder.iterdir()
     return gzip.decompress(file.read_bytes()).decode()
+
+
+async def begin_flush(recording: Recorder) -> "asyncio.Task[None]":
+    """Flush until another thread writes what was in the queue."""
+    flushing = asyncio.create_task(recording.flush())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return flushing
 
 
 async def test_what_is_noted_is_read_back(tmp_path: Path) -> None:
@@ -107,8 +119,7 @@ async def test_what_is_being_written_counts_for_the_queue(
     metrics = Metrics()
     recording = recorder(tmp_path, metrics)
     recording.note(asked("first"), 50)
-    flushing = asyncio.create_task(recording.flush())
-    await asyncio.sleep(0)
+    flushing = await begin_flush(recording)
     recording.note(asked("second"), 50)
     recording.note(asked("third"), 50)
     assert metrics.recording_lost.of(QUEUE).value == 1
@@ -121,10 +132,9 @@ async def test_a_flush_that_is_cancelled_goes_on(tmp_path: Path) -> None:
     """As when the server stops in the middle."""
     recording = recorder(tmp_path)
     recording.note(asked(), 20)
-    flushing = asyncio.create_task(recording.flush())
-    await asyncio.sleep(0)
-    flushing.cancel()
+    flushing = await begin_flush(recording)
     recording.note(asked("second"), 20)
+    flushing.cancel()
     await recording.close()
     assert recorded(tmp_path) == [asked(), asked("second")]
 

@@ -23,6 +23,8 @@ from penstock.traffic.timeline import LENGTHS_MS, Timeline
 
 NOW = 1_794_792_780_000
 ONE = (Limit.per(1, 60_000),)
+MANY_AND_ONE = (Limit.per(9, 60_000, name="many"), Limit.per(1, 60_000, name="one"))
+DEBT_AND_REJECT = {"many": OnExceed.DEBT, "one": OnExceed.REJECT}
 RULES: Rules = {
     "d": Domain(
         "d",
@@ -34,6 +36,7 @@ RULES: Rules = {
                 Node("quota", rule=Rule("d.quota", ONE, quota_mode=True)),
                 Node("named", rule=Rule("d.named", (Limit.per(1, 60_000, name="few"),))),
                 Node("free", rule=Rule("d.free", ())),
+                Node("both", rule=Rule("d.both", MANY_AND_ONE, on_exceed=DEBT_AND_REJECT)),
             ]
         ),
     )
@@ -84,6 +87,7 @@ def test_a_denial_has_its_limit_its_times_and_its_wait() -> None:
         ([on("tried")] * 3, [1, 0, 0, 2], "d.tried"),
         ([on("metered", hits=2)] * 2, [0, 0, 2, 0], "d.metered"),
         ([on("named")] * 2, [1, 1, 0, 0], "d.named/few"),
+        ([on("both", hits=1)] * 2, [1, 1, 0, 0], "d.both/one"),
         ([on("quota"), on("quota", "free"), on("quota")], [1, 2, 0, 0], "d.quota"),
         ([on("user", "tried"), on("user", "tried")], [1, 1, 0, 0], "d.tried"),
     ],
