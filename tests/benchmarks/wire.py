@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import NamedTuple
 
 from tests.benchmarks.h2load import Answers, Load, drive
@@ -150,26 +151,26 @@ def show_disturbed(rounds: int = ROUNDS) -> None:
 
 
 def _list(store: str) -> None:
-    command = [str(PENSTOCK), "bucket", "list", "--store", store]
+    command = [str(PENSTOCK), "bucket", "list", "--resource", "$domain:bench", "--store", store]
     subprocess.run(command, check=True, capture_output=True)
 
 
 @contextmanager
 def _repeated(work: Callable[[], object]) -> Iterator[None]:
-    """Do something every second, beside what is measured."""
+    """Do something every second, beside what is measured. A failure of it is raised at the end."""
     over = Event()
 
     def run() -> None:
         while not over.wait(1):
             work()
 
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(run)
+        try:
+            yield
+        finally:
+            over.set()
+        done.result()
 
 
 def _show(
