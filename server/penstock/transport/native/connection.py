@@ -86,7 +86,7 @@ class GrpcConnection(asyncio.Protocol):
         self.shared.turns.add_data(self, data)
 
     def eof_received(self) -> None:
-        self.shared.turns.end()  # What came before counts.
+        self.shared.turns.work()  # What came before counts.
         self.http2.end_of_input()
         self.flush()
 
