@@ -15,7 +15,7 @@ from tests.benchmarks.pauses import show_pauses
 from tests.benchmarks.simulation import show_simulation
 from tests.benchmarks.sqlite import show_sqlite
 from tests.benchmarks.tracing import show_tracing
-from tests.benchmarks.wire import ROUNDS, show_disturbed, show_target, show_wire
+from tests.benchmarks.wire import ROUNDS, show_disturbed, show_many, show_target, show_wire
 
 
 def main() -> None:
@@ -40,6 +40,7 @@ def main() -> None:
 def _parts(rounds: int) -> dict[str, Callable[[], None]]:
     return {
         "wire": lambda: show_wire(rounds),
+        "many": lambda: show_many(rounds),
         "disturbed": lambda: show_disturbed(rounds),
         "pauses": show_pauses,
         "in-process": show_in_process,

@@ -1,6 +1,7 @@
 """Load from h2load, over the loopback, and what it tells of the answers."""
 
 import re
+import resource
 import struct
 import subprocess
 import tempfile
@@ -32,6 +33,8 @@ class Answers:
     per_s: float
     latencies_us: tuple[int, ...]
     """Of all calls, sorted."""
+    client_cpu_s: float
+    """The processor time that h2load itself used: it shares the machine with the server."""
 
     def share_us(self, share: float) -> int:
         """The latency that this share of the calls did not exceed."""
@@ -61,12 +64,20 @@ def drive(address: str, load: Load) -> Answers:
             command += ["--rps", str(load.per_s)]
         command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
         command += [f"http://{address}/{SERVICE}/{METHOD}"]
+        before_s = _children_cpu_s()
         output = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=LIMIT_S
         ).stdout
+        cpu_s = _children_cpu_s() - before_s
         rows = [line.split("\t") for line in log.read_text().splitlines()]
     found = re.search(r"([\d.]+) req/s", output)
     assert found is not None, output
     assert f"{load.calls} succeeded" in output, output
     assert {status for _, status, *_ in rows} == {"200"}, output
-    return Answers(float(found[1]), tuple(sorted(int(row[2]) for row in rows)))
+    return Answers(float(found[1]), tuple(sorted(int(row[2]) for row in rows)), cpu_s)
+
+
+def _children_cpu_s() -> float:
+    """Of those processes that have ended. Nothing else ends meanwhile but what disturbs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

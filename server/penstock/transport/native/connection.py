@@ -16,6 +16,7 @@ from penstock.transport.methods import Unary
 from penstock.transport.native.call import OpenCall
 from penstock.transport.native.opening import Opening, open_call
 from penstock.transport.native.peers import peer_name
+from penstock.transport.native.refused import RefusedCall
 from penstock.transport.native.shared import Shared
 from penstock.transport.native.status import failed
 from penstock.transport.native.streaming import StreamingCall
@@ -82,13 +83,10 @@ class GrpcConnection(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        for event in self.http2.receive(data, self.shared.loop.time()):
-            self._handle(event)
-        if self._writers:
-            self._wake_writers()
-        self.flush()
+        self.shared.turns.add_data(self, data)
 
     def eof_received(self) -> None:
+        self.shared.turns.work()  # What came before counts.
         self.http2.end_of_input()
         self.flush()
 
@@ -113,6 +111,18 @@ class GrpcConnection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
             self._wake_writers()
+
+    # What the turns of the event loop call.
+
+    def receive(self, data: bytes, now_s: float) -> None:
+        """Work on what came. `flush` has to follow."""
+        for event in self.http2.receive(data, now_s):
+            self._handle(event)
+        if self._writers:
+            self._wake_writers()
+
+    def abort(self) -> None:
+        self._transport.abort()
 
     # What the server calls.
 
@@ -142,7 +152,7 @@ class GrpcConnection(asyncio.Protocol):
         """Write at the end of this turn of the loop, with what others answer in it."""
         if not self._is_flush_due:
             self._is_flush_due = True
-            self.shared.loop.call_soon(self.flush)
+            self.shared.turns.add_answers(self)
 
     async def until_written(self, stream_id: int) -> None:
         """Wait until what a stream has written is on its way."""
@@ -185,7 +195,7 @@ class GrpcConnection(asyncio.Protocol):
         elif method is not None:
             StreamingCall(self, stream_id, opening, method).open(data, ended=ended)
         else:
-            self.http2.respond(stream_id, b"", b"", opening.refusal)
+            RefusedCall(self, stream_id, opening).open(data, ended=ended)
 
     def _open(self, head: Head) -> Opening:
         opening = UNKNOWN_CLIENT if self._is_unknown else open_call(head, self.shared.methods)

@@ -9,6 +9,7 @@ from penstock.transport.call_bounds import CallBounds
 from penstock.transport.client_names import AllowedName
 from penstock.transport.http2 import Bounds
 from penstock.transport.methods import Methods
+from penstock.transport.native.turns import Turns
 from penstock.transport.native.unfinished import Unfinished
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Shared:
     allowed: AllowedName | None = None
     """The name that a client's certificate must have; None if any will do."""
     unfinished: Unfinished = field(init=False)
+    turns: Turns = field(init=False)
     streams: int = 0
     """Streams that stay open, of all connections."""
     connections: "set[GrpcConnection]" = field(default_factory=set)
@@ -37,6 +39,7 @@ class Shared:
 
     def __post_init__(self) -> None:
         self.unfinished = Unfinished(self.call_bounds, self.loop)
+        self.turns = Turns(self.loop)
         self.is_empty.set()
 
     def draw_bounds(self) -> Bounds:

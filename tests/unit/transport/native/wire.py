@@ -24,13 +24,22 @@ from tests.support.http2 import (
 )
 
 
+def make_shared(
+    methods: Methods, bounds: Bounds | None = None, call_bounds: CallBounds | None = None
+) -> Shared:
+    """What connections of one server share."""
+    loop = asyncio.get_running_loop()
+    return Shared(methods, bounds or Bounds(), 1_000, call_bounds or CallBounds(), loop)
+
+
 class Wire(asyncio.Transport):
     """The other end of a connection, as the event loop would be."""
 
-    def __init__(self, methods: Methods, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, methods: Methods, bounds: Bounds | None = None, shared: Shared | None = None
+    ) -> None:
         super().__init__()
-        loop = asyncio.get_running_loop()
-        shared = Shared(methods, bounds or Bounds(), 1_000, CallBounds(), loop)
+        shared = shared or make_shared(methods, bounds)
         self.writes: list[bytes] = []
         self.written = asyncio.Event()
         self.closed = asyncio.Event()
@@ -44,6 +53,12 @@ class Wire(asyncio.Transport):
         self.written.clear()
 
     def send(self, data: bytes) -> None:
+        """Hand bytes over, and end the turn of the event loop in which they came."""
+        self.connection.data_received(data)
+        self.connection.shared.turns.end()
+
+    def send_in_turn(self, data: bytes) -> None:
+        """Hand bytes over, as one of several connections that have sent something."""
         self.connection.data_received(data)
 
     def answers(self) -> dict[int, dict[str, str]]:
