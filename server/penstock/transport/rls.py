@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -65,7 +65,7 @@ class RateLimitService:
         self._max_calls = max_calls
         self._calls = 0
 
-    def methods(self) -> Methods:
+    def methods(self) -> Mapping[str, Unary]:
         return {f"/{SERVICE}/{METHOD}": Unary(self.start)}
 
     def peek_methods(self, knows_domain: Callable[[str], bool]) -> Methods:
