@@ -128,5 +128,5 @@ def _rate_limited(ask: Ask, refused: Refused) -> RateLimited:
         text = f"{text}, and never more than {burst}"
     retry_after_s = wait_ms / 1000
     return RateLimited(
-        f"{text}: try again in {retry_after_s:g} s", entity, resource, name, retry_after_s
+        f"{text}: try again in {retry_after_s:.10g} s", entity, resource, name, retry_after_s
     )
