@@ -36,7 +36,7 @@ def open(  # noqa: A001 - as in `penstock.open`, which nobody imports with *
     from penstock.client.embedded import open_leases
     from penstock.client.gate import Gate
 
-    return Gate(lambda: open_leases(store), limits, on_unavailable)
+    return Gate(lambda: open_leases(store, has_limits=bool(limits)), limits, on_unavailable)
 
 
 def connect(

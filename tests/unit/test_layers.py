@@ -107,7 +107,8 @@ ALLOWED = {
         "penstock.errors",
     },
     "penstock.client.embedded": {
-        "penstock.config.rates", "penstock.service", "penstock.store.open", "penstock.store.port",
+        "penstock.config.rates", "penstock.errors", "penstock.service", "penstock.store.open",
+        "penstock.store.port",
     },
     "penstock.client.remote": {"penstock.transport"},
     "penstock": {"penstock.client", "penstock.errors"},

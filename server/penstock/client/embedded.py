@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from penstock.config.rates import parse_limits
+from penstock.errors import ConfigError, MissingStoreError
 from penstock.service.leases import Leases
 from penstock.service.policies import Policies
 from penstock.store.open import open_store
@@ -20,9 +21,17 @@ def clock_ms() -> int:
 
 
 @asynccontextmanager
-async def open_leases(url: str) -> AsyncIterator[Leases]:
-    """Open the store that a URL names. ConfigError if that can't be done."""
-    store = await open_store(url)
+async def open_leases(url: str, *, has_limits: bool) -> AsyncIterator[Leases]:
+    """Open the store that a URL names. ConfigError if that can't be done.
+
+    `has_limits`: the program brings limits. Without any, a new SQLite file would limit nothing, and
+    hide a wrong path. So such a file is not made.
+    """
+    try:
+        store = await open_store(url, creates=has_limits)
+    except MissingStoreError as exc:
+        how = "create it with `penstock limits set --create`, or give `limits` to penstock.open"
+        raise ConfigError(f"{exc}; {how}") from exc
     try:
         yield leases_on(store, clock_ms)
     finally:

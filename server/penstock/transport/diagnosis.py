@@ -55,9 +55,9 @@ def _probe(address: str, tls: ClientTls | None, timeout_s: float) -> str | None:
             wrapped = context.wrap_socket(connection, server_hostname=None)
         except (ssl.SSLError, ConnectionError):
             return None if tls is None else NEEDS_NO_TLS
-        if tls is None:
-            return NEEDS_TLS
         with wrapped:
+            if tls is None:
+                return NEEDS_TLS
             # In TLS 1.3, a server refuses the client's certificate after the handshake. A server
             # that accepts the certificate sends the first bytes: the SETTINGS of HTTP/2.
             try:
