@@ -22,7 +22,6 @@ from penstock.store.port import Store
 from tests.contract.conftest import STORES
 from tests.support.gates import CHANGE, Clock, add_child, embedded, on_record, served, set_limits
 from tests.support.stores import Fault, FaultyStore
-from tests.support.transports import TRANSPORTS
 
 FORMS = ("memory", "sqlite", "dynamodb", "served memory", "served sqlite")
 
@@ -56,7 +55,7 @@ async def form(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         if kind == request.param:
             gate = await stack.enter_async_context(embedded(store, clock))
         else:
-            made = served(store, clock, TRANSPORTS["native"])
+            made = served(store, clock)
             gate = await stack.enter_async_context(made)
         yield Form(gate, store, clock, stack.aclose)
 

@@ -1,7 +1,7 @@
 """Gates of both forms, on a store of the test's own and at a time that the test sets."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,9 @@ from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.store.policy_port import Change
 from penstock.store.port import Store
-from penstock.telemetry.metrics import Metrics
 from penstock.transport.leases import LeaseService
 from penstock.transport.listener import Listener
+from penstock.transport.native.server import NativeServer
 from penstock.transport.rls import RateLimitService
 
 from tests.support.processes import PATIENCE_S
@@ -38,9 +38,6 @@ class Clock:
         return self.now_ms
 
 
-MakeGate = Callable[..., AbstractAsyncContextManager[Gate]]
-
-
 def embedded(store: Store, clock: Clock, **options: Any) -> Gate:
     """A gate as `penstock.open` makes it."""
 
@@ -52,30 +49,40 @@ def embedded(store: Store, clock: Clock, **options: Any) -> Gate:
 
 
 @asynccontextmanager
-async def served(
+async def serving(
     store: Store,
     clock: Clock,
-    make_server: MakeServer,
+    make_server: MakeServer = NativeServer,
     *,
-    answers: Options | None = None,
-    metrics: Metrics | None = None,
-    max_calls: int = 2_048,
-    **options: Any,
-) -> AsyncIterator[Gate]:
-    """A gate of `penstock.connect`, to a server in this process."""
+    has_leases: bool = True,
+    **listening: Any,
+) -> AsyncIterator[str]:
+    """A server in this process until the block ends; gives its address."""
     policies = Policies(store.policy, POLICY_KEPT_MS, clock)
-    leases = LeaseService(
-        Leases(store, policies, clock, parse_limits, answers, metrics), metrics, max_calls
+    leases = LeaseService(Leases(store, policies, clock, parse_limits))
+    server = make_server(
+        RateLimitService(Limiter(store, Options(), clock, policies)),
+        Listener(**{"host": "127.0.0.1", "port": 0, **listening}),
+        leases=leases if has_leases else None,
     )
-    decisions = RateLimitService(Limiter(store, Options(), clock, policies))
-    server = make_server(decisions, Listener("127.0.0.1", 0), leases=leases)
     address = await server.start()
     try:
-        async with penstock.connect(address, **{"timeout_s": PATIENCE_S, **options}) as gate:
-            yield gate
+        yield address
     finally:
         await server.stop(0)
         await leases.finish()
+
+
+@asynccontextmanager
+async def served(
+    store: Store, clock: Clock, make_server: MakeServer = NativeServer, **options: Any
+) -> AsyncIterator[Gate]:
+    """A gate of `penstock.connect`, to a server in this process."""
+    async with (
+        serving(store, clock, make_server) as address,
+        penstock.connect(address, timeout_s=PATIENCE_S, **options) as gate,
+    ):
+        yield gate
 
 
 async def set_limits(

@@ -123,8 +123,6 @@ class Leases:
         self._options = options or Options()
         self._metrics = metrics or Metrics()
         self._missing = MissingLimits(self._metrics)
-        decisions = self._metrics.decisions
-        self._ok, self._over = decisions.of(DOMAIN, "ok"), decisions.of(DOMAIN, "over_limit")
 
     async def take(self, ask: Ask) -> Recorded | Refused:
         try:
@@ -136,7 +134,7 @@ class Leases:
             LOG.warning("a lease is granted without the store: %s", exc)
             return {}
         decision = decide(plan, taken, self._options.behaviour, now_ms)
-        (self._over if decision.over else self._ok).add()
+        self._metrics.decisions.of(DOMAIN, "over_limit" if decision.over else "ok").add()
         if decision.shadowed:
             self._metrics.global_shadow_mode.add()
             return {}

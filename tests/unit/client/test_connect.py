@@ -1,54 +1,22 @@
 """`penstock.connect`: addresses, TLS, and servers that do not answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
 import penstock
 import pytest
-from penstock.config.rates import parse_limits
-from penstock.service.answer import Options
-from penstock.service.leases import Leases
-from penstock.service.limiter import Limiter
-from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
-from penstock.transport.leases import LeaseService
-from penstock.transport.listener import Listener
-from penstock.transport.native.server import NativeServer
-from penstock.transport.rls import RateLimitService
 from penstock.transport.tls import Tls
 
 from tests.support.certificates import Authority
-from tests.support.gates import NOW, on_record
+from tests.support.gates import Clock, on_record, serving
 from tests.support.ports import free_port
 from tests.support.processes import PATIENCE_S
 
 LIMITS = {"rpm": "10/year"}
 NAME = "rls.test"
-
-
-@asynccontextmanager
-async def serving(
-    store: MemoryStore, *, has_leases: bool = True, **listening: Any
-) -> AsyncIterator[str]:
-    """A server until the block ends; gives its address."""
-
-    def clock() -> int:
-        return NOW
-
-    leases = LeaseService(Leases(store, Policies(store.policy, 0, clock), clock, parse_limits))
-    server = NativeServer(
-        RateLimitService(Limiter(store, Options(), clock)),
-        Listener(**{"host": "127.0.0.1", "port": 0, **listening}),
-        leases=leases if has_leases else None,
-    )
-    address = await server.start()
-    try:
-        yield address
-    finally:
-        await server.stop(0)
 
 
 async def take(address: str, **options: Any) -> dict[str, int]:
@@ -66,7 +34,7 @@ async def why_not(address: str, **options: Any) -> str:
 
 async def test_a_unix_socket_is_an_address(tmp_path: Path) -> None:
     """As for Envoy."""
-    async with serving(MemoryStore(), uds=f"{tmp_path}/rls.sock") as address:
+    async with serving(MemoryStore(), Clock(), uds=f"{tmp_path}/rls.sock") as address:
         assert await take(address) == {"rpm": 9}
 
 
@@ -78,7 +46,7 @@ async def test_a_wrong_address_is_an_error(address: str) -> None:
 
 async def test_a_server_without_leases_is_told() -> None:
     """An older one, or the reference server."""
-    async with serving(MemoryStore(), has_leases=False) as address:
+    async with serving(MemoryStore(), Clock(), has_leases=False) as address:
         assert "this server has no leases: it is an older Penstock" in await why_not(address)
 
 
@@ -94,7 +62,7 @@ async def test_a_server_that_is_away_is_an_error_until_it_is_back() -> None:
         with pytest.raises(penstock.StoreError, match=f"127.0.0.1:{port}: UNAVAILABLE: "):
             await use()
         for _ in range(2):
-            async with serving(store, port=port), asyncio.timeout(PATIENCE_S):
+            async with serving(store, Clock(), port=port), asyncio.timeout(PATIENCE_S):
                 while not await works(use()):
                     pass  # gRPC waits a moment before it tries again
     assert await on_record(store, "user", "search") == {"rpm": 2_000}
@@ -126,7 +94,7 @@ async def test_tls_is_given_as_files(files: Path) -> None:
     tls = Tls(files / "server.crt", files / "server.key", files / "clients.crt")
     own = {"cert": files / "client.crt", "key": str(files / "client.key")}
     ca, named = {"ca": files / "ca.crt"}, {"server_name": NAME}
-    async with serving(MemoryStore(), tls=tls) as address:
+    async with serving(MemoryStore(), Clock(), tls=tls) as address:
         assert await take(address, **ca, **named, **own) == {"rpm": 9}
         assert "expects TLS: give tls=True, or ca=FILE with" in await why_not(address)
         other = await why_not(address, ca=files / "clients.crt", **named, **own)
@@ -136,5 +104,5 @@ async def test_tls_is_given_as_files(files: Path) -> None:
         half = await why_not(address, **ca, **named, cert=files / "client.crt")
         assert half == "cert and key belong together: give both, or none"
         assert "ca: " in await why_not(address, ca=files / "none.crt")
-    async with serving(MemoryStore()) as address:
+    async with serving(MemoryStore(), Clock()) as address:
         assert "does not speak TLS: leave out tls=True" in await why_not(address, **ca)

@@ -16,7 +16,6 @@ from penstock.store.open import open_table
 from tests.support.gates import NOW, Clock, embedded, served, set_limits
 from tests.support.processes import PATIENCE_S
 from tests.support.stores import FaultyStore
-from tests.support.transports import TRANSPORTS
 
 LIMITS = {"rpm": "10/year"}
 
@@ -117,7 +116,7 @@ async def test_an_outage_can_be_allowed(caplog: pytest.LogCaptureFixture) -> Non
     clock = Clock()
     for gate in (
         embedded(store, clock, on_unavailable="allow"),
-        served(store, clock, TRANSPORTS["native"], on_unavailable="allow"),
+        served(store, clock, on_unavailable="allow"),
     ):
         caplog.clear()
         async with gate as opened:
