@@ -144,7 +144,7 @@ class Answering:
         self.service: Final = RateLimitService(self._limiter, metrics, tracer, settings.max_calls)
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
         leases = Leases(store, self._policies, clock_ms, parse_limits, options, metrics)
-        self._leases = LeaseService(leases, metrics, settings.max_calls)
+        self._leases = LeaseService(leases, metrics, tracer, settings.max_calls)
         self._grpc = make_transport(
             settings,
             self.service,

@@ -41,6 +41,7 @@ MAX_FIELDS: Final = 16
 _OK: Final = rls_pb2.RateLimitResponse.OK
 _OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
 _OVER_LIMIT_BYTES: Final = rls_pb2.RateLimitResponse(overall_code=_OVER_LIMIT).SerializeToString()
+_REFUSED_BYTES: Final = leases_pb2.LeaseResponse(refused={}).SerializeToString()[:1]
 _RATE_LIMIT: Final = rls_pb2.RateLimitResponse.RateLimit
 _WIRE_UNITS: Final[dict[Unit, Any]] = {u: _RATE_LIMIT.Unit.Value(u.name) for u in Unit}
 _UNITS: Final = {number: unit for unit, number in _WIRE_UNITS.items()}
@@ -230,6 +231,11 @@ def encode_leased(answer: Recorded | Refused) -> bytes:
         refused = leases_pb2.LeaseResponse.Refused(**answer._asdict())
         return leases_pb2.LeaseResponse(refused=refused).SerializeToString()
     return leases_pb2.LeaseResponse(amounts=answer).SerializeToString()
+
+
+def is_refused(data: bytes) -> bool:
+    """Whether an answer to a lease is a refusal. A refusal has no other field before this one."""
+    return data.startswith(_REFUSED_BYTES)
 
 
 def decode_leased(data: bytes) -> Recorded | Refused:

@@ -12,9 +12,11 @@ from penstock.service.leases import Ask, Leases, Recorded, Refused, take_or_give
 from penstock.service.limiter import STORE_SHARE
 from penstock.telemetry.instruments import Distribution
 from penstock.telemetry.metrics import Metrics
-from penstock.transport.codec import LEASES, decode_lease, encode_leased
+from penstock.telemetry.tracing import Span, Tracer
+from penstock.transport.codec import LEASES, decode_lease, encode_leased, is_refused
 from penstock.transport.failures import failure_of
 from penstock.transport.methods import Call, Unary, Waiting
+from penstock.transport.request_spans import Rpc, answer_traced
 
 TAKE: Final = "Take"
 SETTLE: Final = "Settle"
@@ -31,10 +33,15 @@ Work: TypeAlias = Callable[[Ask], Coroutine[Any, Any, Recorded | Refused]]
 
 class LeaseService:
     def __init__(
-        self, leases: Leases, metrics: Metrics | None = None, max_calls: int = 2_048
+        self,
+        leases: Leases,
+        metrics: Metrics | None = None,
+        tracer: Tracer | None = None,
+        max_calls: int = 2_048,
     ) -> None:
         """`max_calls` is how many may wait for the store at once."""
         self._leases = leases
+        self._tracer = tracer
         self._metrics = metrics or Metrics()
         self._max_calls = max_calls
         self._calls = 0
@@ -57,7 +64,17 @@ class LeaseService:
         """Wait for what callers that are gone left to do."""
         await self._errands.finish()
 
-    def _start(self, name: str, work: Work, request: bytes, call: Call) -> Waiting:
+    def _start(self, name: str, work: Work, request: bytes, call: Call) -> bytes | Waiting:
+        if self._tracer is None:
+            return self._begin(name, work, request, call)
+        rpc = Rpc.of(LEASES, name, is_refused)
+
+        def begin(_: Span) -> Waiting:
+            return self._begin(name, work, request, call)
+
+        return answer_traced(self._tracer, f"{LEASES}/{name}", call.headers, begin, rpc)
+
+    def _begin(self, name: str, work: Work, request: bytes, call: Call) -> Waiting:
         seconds, start_s = self._metrics.response_seconds.of(name), perf_counter()
         try:
             ask = decode_lease(request)

@@ -103,7 +103,7 @@ class RateLimitService:
         if self._tracer is None:
             return self._decide(request, call, seconds)
         decide = partial(self._decide, request, call, seconds)
-        return answer_traced(self._tracer, method, call.headers, decide)
+        return answer_traced(self._tracer, f"{SERVICE}/{method}", call.headers, decide)
 
     def _decide(
         self, request: bytes, call: Call, seconds: Distribution, span: Span = NO_SPAN

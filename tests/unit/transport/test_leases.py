@@ -34,7 +34,7 @@ class Served:
         self.metrics = Metrics()
         policies = Policies(self.store.policy, 60_000, lambda: NOW)
         leases = Leases(self.store, policies, lambda: NOW, parse_limits, options, self.metrics)
-        self.service = LeaseService(leases, self.metrics, MAX_CALLS)
+        self.service = LeaseService(leases, self.metrics, max_calls=MAX_CALLS)
         decisions = RateLimitService(Limiter(self.store, Options(), lambda: NOW))
         listener = Listener("127.0.0.1", 0)
         self.server: AnyServer = make_server(decisions, listener, leases=self.service)
