@@ -8,11 +8,12 @@ from typing import TypeAlias
 from penstock.client.amounts import check_not_negative, read_amounts
 from penstock.client.lease import Backing, Lease, OnUnavailable
 from penstock.config.rates import parse_limits
+from penstock.core.lease import Ask, Refused
 from penstock.core.mapping import safe_name
 from penstock.core.take import Key
 from penstock.errors import RateLimited, StoreError
 from penstock.service.errands import Errands
-from penstock.service.leases import Ask, LeasePort, Refused, take_or_give_back
+from penstock.service.leases import LeasePort, take_or_give_back
 
 OpenPort: TypeAlias = Callable[[], AbstractAsyncContextManager[LeasePort]]
 

@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from penstock.client.amounts import read_amounts
+from penstock.core.lease import Ask
 from penstock.errors import StoreError
 from penstock.service.errands import Errands
-from penstock.service.leases import Ask, LeasePort
+from penstock.service.leases import LeasePort
 
 LOG: Final = logging.getLogger(__name__)
 

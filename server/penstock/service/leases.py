@@ -10,11 +10,11 @@ server's `Leases` over gRPC. Both see this port.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from penstock.core.decide import decide, find_refusal
 from penstock.core.entities import Chain
+from penstock.core.lease import Ask, Recorded, Refused
 from penstock.core.limits import MILLI, Limit
 from penstock.core.mapping import Mappings, Target
 from penstock.core.match import Matched
@@ -22,7 +22,7 @@ from penstock.core.plan import Plan
 from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain
-from penstock.core.take import Draw, Key, Mode, Take, Taken
+from penstock.core.take import Draw, Mode, Take, Taken
 from penstock.errors import StoreError
 from penstock.service.answer import Options
 from penstock.service.errands import Errands
@@ -36,28 +36,6 @@ LOG: Final = logging.getLogger(__name__)
 
 DOMAIN: Final = "leases"
 """The domain under which leases are counted. Stored limits belong to no domain."""
-
-
-class Ask(NamedTuple):
-    """What a lease wants. Amounts are whole tokens, by the limit's name."""
-
-    key: Key
-    amounts: Mapping[str, int]
-    limits: Mapping[str, str] = MappingProxyType({})
-    """Rates by the limit's name. In force if no limits are stored for the entity and resource."""
-
-
-class Refused(NamedTuple):
-    """The limit with the longest wait. `burst` is in whole tokens."""
-
-    entity: str
-    limit: str
-    wait_ms: int
-    burst: int
-
-
-Recorded = Mapping[str, int]
-"""What is on record now, by the limit's name. Limits that do not exist are left out."""
 
 
 ParseLimits = Callable[[Mapping[str, str]], tuple[Limit, ...]]

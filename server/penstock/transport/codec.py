@@ -13,13 +13,13 @@ from google.protobuf.message import DecodeError
 from penstock._proto import leases_pb2, rls_pb2
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import show
+from penstock.core.lease import Ask, Recorded, Refused
 from penstock.core.limits import Unit
 from penstock.core.mapping import safe_name
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
 from penstock.core.take import Key
 from penstock.errors import InvalidRequestError
 from penstock.service.answer import Answer
-from penstock.service.leases import Ask, Recorded, Refused
 
 SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 METHOD: Final = "ShouldRateLimit"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import grpc
 
+from penstock.core.lease import Ask, Recorded, Refused
 from penstock.errors import ConfigError, PenstockError, RequestError, StoreError
-from penstock.service.leases import Ask, Recorded, Refused
 from penstock.transport.client_tls import ARGUMENTS, ClientTls, read_credentials
 from penstock.transport.codec import LEASES, decode_leased, encode_lease
 from penstock.transport.diagnosis import explain

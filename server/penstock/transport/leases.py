@@ -6,9 +6,10 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
+from penstock.core.lease import Ask, Recorded, Refused
 from penstock.errors import InvalidRequestError, OverloadError, StoreError
 from penstock.service.errands import Errands
-from penstock.service.leases import Ask, Leases, Recorded, Refused, take_or_give_back
+from penstock.service.leases import Leases, take_or_give_back
 from penstock.service.limiter import STORE_SHARE
 from penstock.telemetry.instruments import Distribution
 from penstock.telemetry.metrics import Metrics

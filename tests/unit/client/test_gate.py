@@ -109,6 +109,23 @@ async def test_wrong_amounts_and_limits_take_nothing() -> None:
         assert await gate.available("user", "search") == {"rpm": 9}
 
 
+async def test_a_program_that_does_not_know_of_stored_limits_yet_keeps_to_them() -> None:
+    """One that has looked before they were stored goes by the bucket, not by its own limits: else
+    the two would change the bucket in turns."""
+    store, clock = MemoryStore(), Clock()
+    own = {"rpm": "5/year"}
+    async with embedded(store, clock, limits=own) as late, embedded(store, clock) as early:
+        async with late.acquire("user", "gpt-4", rpm=1):
+            pass
+        clock.now_ms += 10_000
+        await set_limits(store, {"rpm": "100/year"})
+        async with early.acquire("user", "gpt-4", rpm=49):
+            assert await early.available("user", "gpt-4") == {"rpm": 50}
+        clock.now_ms += 10_000
+        async with late.acquire("user", "gpt-4", rpm=10):
+            assert await early.available("user", "gpt-4") == {"rpm": 40}
+
+
 async def test_an_outage_can_be_allowed(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is on record then, and nothing is given back. The log tells each time."""
     store = FaultyStore(MemoryStore())

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from penstock.config.rates import parse_limits
+from penstock.core.lease import Ask, Refused
 from penstock.core.take import Key
 from penstock.service.answer import Options
-from penstock.service.leases import Ask, Leases, Refused
+from penstock.service.leases import Leases
 from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.telemetry.metrics import Metrics

@@ -8,11 +8,12 @@ from types import MappingProxyType
 import grpc
 import pytest
 from penstock.config.rates import parse_limits
+from penstock.core.lease import Ask
 from penstock.core.request import Descriptor, Request
 from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
 from penstock.service.answer import Options
-from penstock.service.leases import Ask, Leases
+from penstock.service.leases import Leases
 from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
