@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from operator import index
-from typing import Final
 
-MAX_AMOUNT: Final = 10**15
-"""Whole tokens. Sums of many such amounts still fit in the 64 bits of the wire."""
+from penstock.core.lease import MAX_AMOUNT
 
 
 def read_amounts(given: Mapping[str, int] | None, named: Mapping[str, int]) -> dict[str, int]:

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.core.take import Key
+
+MAX_AMOUNT: Final = 10**15
+"""The largest amount. Sums of many such amounts still fit in the 64 bits of the wire."""
 
 
 class Ask(NamedTuple):

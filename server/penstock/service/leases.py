@@ -23,7 +23,7 @@ from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain
 from penstock.core.take import Draw, Mode, Take, Taken
-from penstock.errors import StoreError
+from penstock.errors import InvalidRequestError, StoreError
 from penstock.service.answer import Options
 from penstock.service.errands import Errands
 from penstock.service.missing import MissingLimits
@@ -37,13 +37,12 @@ LOG: Final = logging.getLogger(__name__)
 DOMAIN: Final = "leases"
 """The domain under which leases are counted. Stored limits belong to no domain."""
 
-
 ParseLimits = Callable[[Mapping[str, str]], tuple[Limit, ...]]
 """Makes limits from rates. ValueError if a rate, or the number of limits, is wrong."""
 
 
 class LeasePort(Protocol):
-    """Every method raises StoreError if the store, or the server, can't answer; ValueError for
+    """Every method raises StoreError if the store, or the server, can't answer; RequestError for
     limits that can't be read."""
 
     async def take(self, ask: Ask) -> Recorded | Refused:
@@ -106,11 +105,7 @@ class Leases:
         try:
             plan, taken, now_ms = await self._carry_out(ask, _costs(ask))
         except StoreError as exc:
-            if self._policies.when_unavailable(self._options.on_unavailable) != "allow":
-                raise
-            self._metrics.blind_answers.of("allow").add()
-            LOG.warning("a lease is granted without the store: %s", exc)
-            return {}
+            return self.take_blindly(exc)
         decision = decide(plan, taken, self._options.behaviour, now_ms)
         self._metrics.decisions.of(DOMAIN, "over_limit" if decision.over else "ok").add()
         if decision.shadowed:
@@ -121,6 +116,14 @@ class Leases:
             return _drawn(plan.takes, ask.amounts)
         (entity, _), limit, wait_ms = refusal
         return Refused(entity, limit.name, wait_ms, limit.burst // MILLI)
+
+    def take_blindly(self, error: StoreError) -> Recorded:
+        """Take nothing and let pass, if a flag or the stored setting says so; else raise."""
+        if self._policies.when_unavailable(self._options.on_unavailable) != "allow":
+            raise error
+        self._metrics.blind_answers.of("allow").add()
+        LOG.warning("a lease is granted without the store: %s", error)
+        return {}
 
     async def settle(self, ask: Ask) -> Recorded:
         plan, taken, _ = await self._carry_out(ask, _reports(ask))
@@ -174,7 +177,10 @@ class Leases:
         keys = (ask.key,)
         (chain,) = self._policies.known(keys) or await self._policies.read(keys)
         if ask.limits and (not chain or chain[0].key != ask.key):
-            limits = self._parse_limits(ask.limits)
+            try:
+                limits = self._parse_limits(ask.limits)
+            except ValueError as exc:
+                raise InvalidRequestError(str(exc)) from exc
             chain = (self._policies.stand_in(ask.key, limits), *chain)
         return chain
 

@@ -6,12 +6,11 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
-from penstock.core.lease import Ask, Recorded, Refused
+from penstock.core.lease import MAX_AMOUNT, Ask, Recorded, Refused
 from penstock.errors import InvalidRequestError, OverloadError, StoreError
 from penstock.service.errands import Errands
 from penstock.service.leases import Leases, take_or_give_back
 from penstock.service.limiter import STORE_SHARE
-from penstock.telemetry.instruments import Distribution
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Span, Tracer
 from penstock.transport.codec import LEASES, decode_lease, encode_leased, is_refused
@@ -25,9 +24,6 @@ BALANCES: Final = "Balances"
 
 MAX_AMOUNTS: Final = 64
 """The most limits that one request names. An entity has ten limits for a resource."""
-
-MAX_AMOUNT: Final = 10**15
-"""The largest amount, in whole tokens. Sums of many such amounts still fit in 64 bits."""
 
 Work: TypeAlias = Callable[[Ask], Coroutine[Any, Any, Recorded | Refused]]
 
@@ -70,89 +66,87 @@ class LeaseService:
             return self._begin(name, work, request, call)
         rpc = Rpc.of(LEASES, name, is_refused)
 
-        def begin(_: Span) -> Waiting:
+        def begin(_: Span) -> bytes | Waiting:
             return self._begin(name, work, request, call)
 
         return answer_traced(self._tracer, f"{LEASES}/{name}", call.headers, begin, rpc)
 
-    def _begin(self, name: str, work: Work, request: bytes, call: Call) -> Waiting:
-        seconds, start_s = self._metrics.response_seconds.of(name), perf_counter()
-        try:
-            ask = decode_lease(request)
-            _check_amounts(name, ask)
-            # Settlements may be as many again: they tell of what was used already.
-            most = self._max_calls * (2 if name == SETTLE else 1)
-            if self._calls >= most:
-                self._metrics.overload.add()
-                raise OverloadError(
-                    f"{self._calls} leases are under way, and PENSTOCK_MAX_CALLS admits no more"
-                )
-        except Exception as exc:
-            self._end(seconds, start_s, exc)
-            raise
+    def _begin(self, name: str, work: Work, request: bytes, call: Call) -> bytes | Waiting:
+        start_s, calls = perf_counter(), self._calls
+        # Settlements may be as many again: they tell of what was used already.
+        if calls >= self._max_calls * (2 if name == SETTLE else 1):
+            self._metrics.overload.add()
+            text = f"{calls} leases are under way, and PENSTOCK_MAX_CALLS admits no more"
+            return self._end(name, start_s, lambda: self._answer_blindly(name, OverloadError(text)))
         self._calls += 1
-        return _Leasing(
-            asyncio.ensure_future(work(ask)), call, partial(self._done, seconds, start_s)
-        )
+        future = asyncio.ensure_future(_read_and_do(name, work, request))
+        return _Leasing(future, call.timeout_s, partial(self._finish, name, start_s))
 
-    def _done(self, seconds: Distribution, start_s: float, error: BaseException | None) -> None:
+    def _finish(
+        self, name: str, start_s: float, future: "asyncio.Future[Recorded | Refused] | None"
+    ) -> bytes:
+        """End a call that waited for the store. None: the store did not answer in time."""
         self._calls -= 1
-        self._end(seconds, start_s, error)
+        if future is not None:
+            return self._end(name, start_s, lambda: encode_leased(future.result()))
+        self._metrics.store_errors.of("deadline").add()
+        text = "the store did not answer before the caller's deadline"
+        late = StoreError(text, kind="deadline")
+        return self._end(name, start_s, lambda: self._answer_blindly(name, late))
 
-    def _end(self, seconds: Distribution, start_s: float, error: BaseException | None) -> None:
-        if error is not None:
-            self._metrics.request_errors.of(failure_of(error).metric).add()
-        seconds.observe(perf_counter() - start_s)
+    def _answer_blindly(self, name: str, error: StoreError) -> bytes:
+        if name != TAKE:
+            raise error
+        return encode_leased(self._leases.take_blindly(error))
+
+    def _end(self, name: str, start_s: float, answer: Callable[[], bytes]) -> bytes:
+        """Give the answer, or raise its error, and measure the call."""
+        try:
+            return answer()
+        except BaseException as exc:
+            self._metrics.request_errors.of(failure_of(exc).metric).add()
+            raise
+        finally:
+            self._metrics.response_seconds.of(name).observe(perf_counter() - start_s)
 
 
 class _Leasing:
     """A call that waits for the store."""
 
-    __slots__ = ("_done", "_timeout_s", "future")
+    __slots__ = ("_finish", "future", "within_s")
 
     def __init__(
         self,
         future: "asyncio.Future[Recorded | Refused]",
-        call: Call,
-        done: Callable[[BaseException | None], None],
+        timeout_s: float | None,
+        finish: Callable[["asyncio.Future[Recorded | Refused] | None"], bytes],
     ) -> None:
         self.future: asyncio.Future[Any] = future
-        self._timeout_s = call.timeout_s
-        self._done = done
-
-    @property
-    def within_s(self) -> float | None:
-        return None if self._timeout_s is None else self._timeout_s * STORE_SHARE
+        self.within_s = None if timeout_s is None else timeout_s * STORE_SHARE
+        self._finish = finish
 
     def finish(self) -> bytes:
-        try:
-            answer = encode_leased(self.future.result())
-        except ValueError as exc:  # limits that the caller brings
-            error = InvalidRequestError(str(exc))
-            self._done(error)
-            raise error from exc
-        except BaseException as exc:
-            self._done(exc)
-            raise
-        self._done(None)
-        return answer
+        return self._finish(self.future)
 
     def expire(self) -> bytes:
         self.future.cancel()
-        text = "the store did not answer before the caller's deadline"
-        error = StoreError(text, kind="deadline")
-        self._done(error)
-        raise error
+        return self._finish(None)
+
+
+async def _read_and_do(name: str, work: Work, request: bytes) -> Recorded | Refused:
+    ask = decode_lease(request)
+    _check_amounts(name, ask)
+    return await work(ask)
 
 
 def _check_amounts(name: str, ask: Ask) -> None:
     """InvalidRequestError for amounts that no client of ours sends."""
-    if len(ask.amounts) > MAX_AMOUNTS:
-        raise InvalidRequestError(
-            f"{len(ask.amounts)} amounts in one request, at most {MAX_AMOUNTS}"
-        )
-    if not ask.amounts and name != BALANCES:
+    count = len(ask.amounts)
+    if count > MAX_AMOUNTS:
+        raise InvalidRequestError(f"{count} amounts in one request, at most {MAX_AMOUNTS}")
+    if not count and name != BALANCES:
         raise InvalidRequestError("the request names no limit")
+    least = {TAKE: 0, SETTLE: -MAX_AMOUNT, BALANCES: 0}[name]
     for amount in ask.amounts.values():
-        if abs(amount) > MAX_AMOUNT or (name == TAKE and amount < 0):
+        if not least <= amount <= MAX_AMOUNT or (name == SETTLE and amount == 0):
             raise InvalidRequestError(f"{amount} is not an amount to {name.lower()}")

@@ -4,8 +4,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from penstock.client.amounts import MAX_AMOUNT, check_not_negative, read_amounts
-from penstock.transport import leases
+from penstock.client.amounts import check_not_negative, read_amounts
+from penstock.core.lease import MAX_AMOUNT
 
 
 class Whole:
@@ -50,8 +50,3 @@ def test_what_is_taken_is_not_negative() -> None:
     assert read_amounts(None, {"tpm": -5}) == {"tpm": -5}
     with pytest.raises(ValueError, match="limit 'tpm': can't take -5, an amount is 0 or more"):
         check_not_negative({"rpm": 1, "tpm": -5})
-
-
-def test_a_server_takes_what_a_program_may_ask_for() -> None:
-    """The same bound on both sides."""
-    assert leases.MAX_AMOUNT == MAX_AMOUNT

@@ -6,15 +6,16 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from penstock.config.rates import parse_limits
-from penstock.core.lease import Ask, Refused
+from penstock.core.lease import MAX_AMOUNT, Ask, Refused
 from penstock.core.take import Key
+from penstock.errors import StoreError
 from penstock.service.answer import Options
 from penstock.service.leases import Leases
 from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
 from penstock.telemetry.metrics import Metrics
 from penstock.transport.codec import LEASES, decode_leased, encode_lease
-from penstock.transport.leases import MAX_AMOUNT, MAX_AMOUNTS, LeaseService
+from penstock.transport.leases import MAX_AMOUNTS, LeaseService
 from penstock.transport.listener import Listener
 from penstock.transport.rls import RateLimitService
 
@@ -84,6 +85,7 @@ def ask(**amounts: int) -> bytes:
         ("Take", ask(), "the request names no limit"),
         ("Settle", ask(), "the request names no limit"),
         ("Take", ask(rpm=-1), "-1 is not an amount to take"),
+        ("Settle", ask(rpm=1, tpm=0), "0 is not an amount to settle"),
         ("Take", ask(rpm=MAX_AMOUNT + 1), "1000000000000001 is not an amount to take"),
         ("Settle", ask(rpm=-MAX_AMOUNT - 1), "-1000000000000001 is not an amount to settle"),
         (
@@ -194,3 +196,25 @@ async def test_too_many_leases_at_once_are_turned_away(served: Served) -> None:
         assert decode_leased(await call) == {"rpm": 1}
     assert decode_leased(await served.begin("Take", ask(rpm=1))) == {"rpm": 1}
     assert served.metrics.overload.value == 2
+
+
+async def test_servers_that_allow_grant_leases_without_the_store(make_server: MakeServer) -> None:
+    """If the store fails, is too slow, or there are too many calls: with nothing on record."""
+    served = Served(make_server, Options(on_unavailable="allow"))
+    await served.start()
+    try:
+        served.store.error = StoreError("away")
+        assert decode_leased(await served.begin("Take", ask(rpm=1))) == {}
+        assert (await served.failure("Settle", ask(rpm=1)))[0] == "UNAVAILABLE"
+        served.store.error, served.store.gate = None, asyncio.Event()
+        served.store.asked = asyncio.Semaphore(0)
+        waiting = [served.begin("Take", ask(rpm=1)) for _ in range(MAX_CALLS)]
+        for _ in waiting:
+            await served.store.asked.acquire()
+        assert decode_leased(await served.begin("Take", ask(rpm=1))) == {}
+        served.store.gate.set()
+        assert [decode_leased(await call) for call in waiting] == [{"rpm": 1}] * MAX_CALLS
+        assert served.metrics.blind_answers.of("allow").value == 2
+        assert await on_record(served.store, "user") == {"rpm": MAX_CALLS * 1_000, "tpm": 0}
+    finally:
+        await served.stop()
