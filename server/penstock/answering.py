@@ -24,6 +24,7 @@ from penstock.build import (
 )
 from penstock.config.print_rules import rule_pieces
 from penstock.config.problems import RulesError
+from penstock.config.rates import parse_limits
 from penstock.config.rules import LoadedRules
 from penstock.config.settings import Settings
 from penstock.config.watch import RulesWatcher
@@ -33,6 +34,7 @@ from penstock.garbage import collect_while_quiet, frozen, without_collections
 from penstock.memory import Memory, find_trim
 from penstock.old_rules import free_rules
 from penstock.service.health import Health
+from penstock.service.leases import Leases
 from penstock.service.limiter import Limiter
 from penstock.service.peeking import ReadOnlyBuckets
 from penstock.service.policies import Policies
@@ -44,6 +46,7 @@ from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import measure_lag, watch_process
 from penstock.traffic.recorder import Recorder
+from penstock.transport.leases import LeaseService
 from penstock.transport.listener import Listener
 from penstock.transport.native.server import NativeServer
 from penstock.transport.rls import RateLimitService
@@ -99,8 +102,11 @@ async def open_answering(
             if loaded is not None:
                 answering.use(loaded)
             del loaded  # so that these rules are freed when others take their place
-            with frozen():
-                yield answering
+            try:
+                with frozen():
+                    yield answering
+            finally:
+                await answering.finish()
         finally:
             try:
                 if recorder is not None:
@@ -148,14 +154,13 @@ class Answering:
         self._rules: Rules = {}
         self._ended_elsewhere = ""
         self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
-        self._limiter = Limiter(store, limiter_options(settings), clock_ms, self._policies, metrics)
-        self._peeking = Limiter(
-            ReadOnlyBuckets(store), limiter_options(settings), clock_ms, self._policies
-        )
         self._retention: Retention | None = None
         if store.retention is not None:
             kept_ms = settings.audit_retention
             self._retention = Retention(store.retention, archive, kept_ms, metrics)
+        options = limiter_options(settings)
+        self._limiter = Limiter(store, options, clock_ms, self._policies, metrics)
+        self._peeking = Limiter(ReadOnlyBuckets(store), options, clock_ms, self._policies)
         self._health = Health(
             lambda: self._limiter.ready,
             lambda: self.parts.ended or self._ended_elsewhere,
@@ -168,11 +173,14 @@ class Answering:
             self._limiter, metrics, tracer, settings.max_calls, record
         )
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
+        leases = Leases(store, self._policies, clock_ms, parse_limits, options, metrics)
+        self._leases = LeaseService(leases, metrics, tracer, settings.max_calls)
         self._grpc = make_transport(
             settings,
             self.service,
             listener,
             Peeks(peeks, lambda domain: domain in self._rules),
+            self._leases,
             arriving,
         )
         metrics.workers.value = 1
@@ -262,6 +270,10 @@ class Answering:
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and give those under way the time to finish."""
         await self._grpc.stop(grace_s)
+
+    async def finish(self) -> None:
+        """Wait for what callers that are gone left to do, before the store is closed."""
+        await self._leases.finish()
 
     async def _follow_rules(self) -> None:
         async for loaded in self._watcher.changes():

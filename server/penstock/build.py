@@ -21,6 +21,7 @@ from penstock.traffic.recorder import Recorder
 from penstock.traffic.segments import Segments
 from penstock.transport.descriptors import Shares, open_files_limit, share
 from penstock.transport.http import HttpPort
+from penstock.transport.leases import LeaseService
 from penstock.transport.listener import ConnectionBounds, Listener
 from penstock.transport.rls import RateLimitService
 from penstock.transport.served import Peeks
@@ -122,6 +123,7 @@ def make_transport(
     service: RateLimitService,
     listener: Listener,
     peeks: Peeks,
+    leases: LeaseService,
     arriving: socket.socket | None = None,
 ) -> "GrpcServer | NativeServer":
     """What serves gRPC. Only that is imported: gRPC's C library takes memory and time to start.
@@ -131,10 +133,10 @@ def make_transport(
     if settings.transport == "grpcio":
         from penstock.transport.grpcio import GrpcServer
 
-        return GrpcServer(service, listener, peeks=peeks)
+        return GrpcServer(service, listener, peeks=peeks, leases=leases)
     from penstock.transport.native.server import NativeServer
 
-    return NativeServer(service, listener, peeks=peeks, listening=arriving)
+    return NativeServer(service, listener, peeks=peeks, leases=leases, listening=arriving)
 
 
 def connection_shares(settings: Settings) -> Shares:

@@ -1,6 +1,7 @@
 """What can go wrong, told apart by who has to act.
 
-An over-limit request is no error: it is a decision (`core/decision.py`).
+In a server, an over-limit request is no error: it is a decision (`core/decision.py`). In a Python
+program it is the exception `RateLimited`, because a block must not begin.
 """
 
 
@@ -50,6 +51,27 @@ class PartError(PenstockError):
 
 class PolicyError(PenstockError):
     """A change of stored policy that can't be made: its message says why."""
+
+
+class RateLimited(PenstockError):  # noqa: N818 - the name that callers read is the news
+    """A lease was refused, and nothing was taken: `limit` has too few tokens.
+
+    `entity` is whose limit it is: the entity that was asked for, or one of its parents. There are
+    enough tokens after `retry_after_s` seconds, if nobody else takes them.
+    """
+
+    def __init__(
+        self, message: str, entity: str, resource: str, limit: str, retry_after_s: float
+    ) -> None:
+        # All of them, so that the exception can be pickled.
+        super().__init__(message, entity, resource, limit, retry_after_s)
+        self.entity = entity
+        self.resource = resource
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class RequestError(PenstockError):

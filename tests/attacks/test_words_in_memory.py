@@ -20,7 +20,8 @@ from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Entries, Override, Request
 from penstock.errors import StoreError
 from penstock.service.answer import Answer, Options
-from penstock.service.limiter import MAX_WARNED, Limiter
+from penstock.service.limiter import Limiter
+from penstock.service.missing import MAX_WARNED
 from penstock.service.policies import Policies
 from penstock.service.prepared import KEPT_BYTES
 from penstock.store.open import open_store, open_table

@@ -123,14 +123,24 @@ ALLOWED = {
         "penstock.archive", "penstock.traffic",
     },
     "penstock.__main__": {"penstock.cli"},
-    "penstock": set(),
+    # A program that opens a store, or connects to a server, without the rest of the server.
+    "penstock.client": {
+        "penstock.client", "penstock.service", "penstock.config.rates", "penstock.core",
+        "penstock.errors",
+    },
+    "penstock.client.embedded": {
+        "penstock.config.rates", "penstock.errors", "penstock.service", "penstock.store.open",
+        "penstock.store.port",
+    },
+    "penstock.client.remote": {"penstock.transport"},
+    "penstock": {"penstock.client", "penstock.errors"},
 }  # fmt: skip
 """A package, and what it may import of us. The longest name that fits is the one that counts."""
 
 ONLY = {
     "penstock._proto": {"penstock.transport.codec"},
-    # A command that works on a store without a server puts its parts together, too.
-    "penstock.store.open": {"penstock.answering", "penstock.cli"},
+    # A command or a program that works on a store without a server puts its parts together, too.
+    "penstock.store.open": {"penstock.answering", "penstock.cli", "penstock.client.embedded"},
     "penstock.store.memory": {"penstock.store.open"},
     "penstock.store.sqlite": {"penstock.store.sqlite", "penstock.store.open"},
     "penstock.store.dynamodb": {"penstock.store.dynamodb", "penstock.store.open"},

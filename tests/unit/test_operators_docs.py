@@ -29,10 +29,11 @@ from penstock.telemetry.instruments import MAX_SERIES
 from penstock.telemetry.metrics import SECONDS, Metrics
 from penstock.transport import descriptors, http_connection, http_site
 from penstock.transport.call_bounds import DEFAULT_CALL_BOUNDS
-from penstock.transport.codec import METHOD, SERVICE
+from penstock.transport.codec import LEASES, METHOD, SERVICE
 from penstock.transport.draining import QUIET_S
+from penstock.transport.leases import BALANCES, SETTLE, TAKE
 from penstock.transport.listener import DEFAULT_BOUNDS
-from penstock.transport.request_spans import RPC
+from penstock.transport.request_spans import SHOULD_RATE_LIMIT
 
 from tests.support.doc_tables import ALERTS
 from tests.support.markdown import FENCE, ROOT, rows, table
@@ -159,7 +160,7 @@ def test_the_page_on_metrics_has_the_bounds_of_the_code() -> None:
 def test_the_page_on_tracing_has_every_attribute() -> None:
     """Those that requests begin with, those that the code notes, and no others."""
     told = {name for cell in table(TRACING, "attribute") for name in quoted(cell)}
-    assert told == {*RPC, *re.findall(r"\.note\(\"([^\"]+)\"", SOURCES)}
+    assert told == {*SHOULD_RATE_LIMIT.attributes, *re.findall(r"\.note\(\"([^\"]+)\"", SOURCES)}
 
 
 def test_the_page_on_tracing_has_every_span() -> None:
@@ -168,7 +169,8 @@ def test_the_page_on_tracing_has_every_span() -> None:
     names = {name for cell in told for name in quoted(cell)}
     made = set(re.findall(r"(?:_span|work_span)\((?:self\._tracer, )?f?\"([^\"]+)\"", SOURCES))
     assert made == {"commit", "read", "write {path.value}"}
-    assert {"commit", "read", f"{SERVICE}/{METHOD}"} <= names
+    leases = {f"{LEASES}/{name}" for name in (TAKE, SETTLE, BALANCES)}
+    assert {"commit", "read", f"{SERVICE}/{METHOD}", *leases} <= names
     paths = quoted("".join(told["`write speculative`, `write create`, `write normal`, …"]))
     assert paths == {path.value for path in WritePath}
     assert f"up to {spans.MOST}" in TRACING.read_text()

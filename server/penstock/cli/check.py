@@ -17,11 +17,11 @@ from penstock.transport.client import (
     Answered,
     CallError,
     Client,
-    ClientTls,
     UnknownMethodError,
     connect,
     full_address,
 )
+from penstock.transport.client_tls import ClientTls
 
 MAX_TIMEOUT_S: Final = 86_400
 _DIGITS: Final = re.compile("[0-9]{1,10}")

@@ -1,6 +1,7 @@
 """Rates as people write them: 100/minute, 5/s, 1000/90s, 10000/minute,burst=15000,max_debt=500."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from penstock.config.durations import format_duration, parse_duration_ms
@@ -50,6 +51,16 @@ def parse_limit(name: str, rate: str) -> Limit:
         raise ValueError(f"'{rate}' takes more than {MAX_FILL_MS // YEAR_MS} years to refill")
     limit = Limit.per(tokens, period_ms, name=name, burst=burst)
     return limit._replace(max_debt=None if debt is None else debt * MILLI)
+
+
+def parse_limits(rates: Mapping[str, str]) -> tuple[Limit, ...]:
+    """Make the limits of one entity and resource. ValueError if there are too many, or for a rate.
+
+    They are in the order of their names, so that the same limits are always the same item.
+    """
+    if len(rates) > MAX_LIMITS:
+        raise ValueError(f"{len(rates)} limits, at most {MAX_LIMITS}")
+    return tuple([parse_limit(name, rates[name]) for name in sorted(rates)])
 
 
 def _options(rate: str, text: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from penstock.core.bucket import wait_ms
 from penstock.core.decision import Decision, Status
 from penstock.core.limits import MILLI, UINT32_MAX, Limit
 from penstock.core.plan import Behaviour, Part, Plan
-from penstock.core.take import MUST_LAND, Drawn, Take, Taken
+from penstock.core.take import MUST_LAND, Drawn, Key, Take, Taken
 
 MAX_RESET_S: Final = 315_576_000_000
 """The longest Duration that protobuf knows, ten thousand years. A debt may take longer."""
@@ -33,6 +33,29 @@ def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int
         denied = True
     shadowed = denied and behaviour.shadow_mode
     return Decision(denied and not shadowed, tuple(statuses), shadowed)
+
+
+class Refusal(NamedTuple):
+    """A limit with too few tokens, and how long until they are there."""
+
+    key: Key
+    limit: Limit
+    wait_ms: int
+
+
+def find_refusal(takes: Sequence[Take], taken: Sequence[Taken], now_ms: int) -> Refusal | None:
+    """The refused limit with the longest wait; None if all amounts fit."""
+    refusals = [
+        Refusal(
+            take.key,
+            limit := take.limits[draw.limit],
+            _wait_ms(limit, take, number, drawn.balance, outcome.refilled_ms, now_ms),
+        )
+        for take, outcome in zip(takes, taken, strict=True)
+        for number, (draw, drawn) in enumerate(zip(take.draws, outcome.drawn, strict=True))
+        if not drawn.fits
+    ]
+    return max(refusals, key=lambda refusal: refusal.wait_ms, default=None)
 
 
 def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: int) -> Status:

@@ -44,7 +44,7 @@ class Template:
         return [name for name in _FIELD.findall(self.text) if name not in known]
 
     def fill(self, values: Mapping[str, str]) -> str:
-        return _safe(_FIELD.sub(lambda match: values[match[1]], self.text))
+        return safe_name(_FIELD.sub(lambda match: values[match[1]], self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,13 @@ def built_in_target(entries: Entries) -> Target | None:
     (_, entity), (_, resource), *limit = entries
     consume = tuple((name, HITS) for _, name in limit) or None
     # Each limit that is named is metered by itself: one may count requests, another one tokens.
-    return Target(_safe(entity), _safe(resource), consume, (*keys, *[name for _, name in limit]))
+    return Target(
+        safe_name(entity), safe_name(resource), consume, (*keys, *[name for _, name in limit])
+    )
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
+    """The name of an entity or resource that stands for a text from outside."""
     if not is_plain(name):
         name = _TERMINAL_UNSAFE.sub(lambda match: f"%{ord(match[0]):02x}", name)
     if name.startswith("$") or name in {"", DEFAULT}:

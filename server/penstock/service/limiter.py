@@ -14,7 +14,6 @@ from typing import Any, Final, cast
 from penstock.core.decide import decide
 from penstock.core.decision import UNMATCHED, Decision, Status
 from penstock.core.entities import Chain
-from penstock.core.foreign_text import show
 from penstock.core.match import Matched, match
 from penstock.core.planner import make_plan
 from penstock.core.request import Request
@@ -26,6 +25,7 @@ from penstock.service.counting import Counting
 from penstock.service.headers import limit_headers
 from penstock.service.metadata import dynamic_metadata
 from penstock.service.metering import Metering
+from penstock.service.missing import MissingLimits
 from penstock.service.policies import Policies
 from penstock.service.prepared import Decode, Planned, Prepared, PreparedRequests, is_kept
 from penstock.slices import Slices, free, run_at_once
@@ -37,9 +37,6 @@ LOG: Final = logging.getLogger(__name__)
 STORE_SHARE: Final = 0.9
 """The store's share of the caller's time. In the rest, the server can still answer that the store
 was too slow."""
-
-MAX_WARNED: Final = 1_000
-"""The most missing limits to warn of. Clients may choose the names, so the set is bounded."""
 
 
 class Taking:
@@ -103,7 +100,7 @@ class Limiter:
         self._rules: Rules | None = None
         self._rules_ms = 0
         self._kept = PreparedRequests()
-        self._warned: set[str] = set()
+        self._missing = MissingLimits(self._metrics)
         self._metering = Metering()
 
     @property
@@ -223,8 +220,8 @@ class Limiter:
     def answer_blindly(self, request: Request, error: StoreError) -> Answer:
         """Give the answer that a flag, or the stored setting, configures for a failed store."""
         choice = self._options.on_unavailable
-        if choice == "error" and self._policies is not None:
-            choice = cast("OnUnavailable", self._policies.on_unavailable or "error")
+        if self._policies is not None:
+            choice = cast("OnUnavailable", self._policies.when_unavailable(choice))
         if choice == "error":
             raise error
         self._metrics.blind_answers.of(choice).add()
@@ -270,8 +267,7 @@ class Limiter:
         ):
             planned = self._make(prepared.matched, prepared.request, chains)
             self._kept.replace(prepared, replace(prepared, planned=planned))
-        for missing in planned.plan.missing:
-            self._warn_once(missing)
+        self._missing.note(planned.plan.missing)
         return planned
 
     def _make(self, matched: Matched, request: Request, chains: Sequence[Chain]) -> Planned:
@@ -287,14 +283,6 @@ class Limiter:
         )
         counts = self._counting.prepare(matched.domain, request, plan)
         return Planned(plan, counts, chains, version)
-
-    def _warn_once(self, missing: str) -> None:
-        """Log an amount for a limit that does not exist. Such an amount is not refused."""
-        self._metrics.missing_limits.add()
-        shown = show(missing)
-        if len(self._warned) < MAX_WARNED and shown not in self._warned:
-            self._warned.add(shown)
-            LOG.warning("limit %s does not exist, so amounts for it are not counted", shown)
 
 
 async def wait_for(future: "asyncio.Future[Any]", timeout_s: float | None) -> None:

@@ -77,6 +77,21 @@ class Policies:
         stored = await self._store.read_limits(SYSTEM)
         self.on_unavailable = "" if stored is None else stored.on_unavailable
 
+    def when_unavailable(self, configured: str) -> str:
+        """What to answer while the store fails: the server's own setting, or else the stored one.
+
+        `error` means that nothing is set.
+        """
+        return (self.on_unavailable or configured) if configured == "error" else configured
+
+    def stand_in(self, key: Key, limits: tuple[Limit, ...]) -> Level:
+        """The level of an entity without stored limits, from limits that a caller brings.
+
+        It counts as read at a time from which no cache has anything left. So where another server
+        already knows stored limits, those are the later ones.
+        """
+        return _level(key, limits, self._clock_ms() - self._kept_ms, is_own=False)
+
     async def _chain(self, key: Key) -> Chain:
         levels: list[Level] = []
         seen: set[Key] = set()

@@ -43,7 +43,8 @@ class Metrics:
         self.rule_hits = RuleHits()
         self.requests = self._counters(
             "ratelimit_service_total_requests",
-            "Requests, by method: ShouldRateLimit (gRPC) or json (HTTP).",
+            "Requests, by method: ShouldRateLimit (gRPC), json (HTTP), or Take, Settle and "
+            "Balances (leases).",
             ("grpc_method",),
             statsd="ratelimit_server.{0}.total_requests",
         )
@@ -66,7 +67,8 @@ class Metrics:
         )
         self.decisions = self._counters(
             "penstock_decisions_total",
-            "Decisions, by domain and code (ok, over_limit). A domain without rules is `unknown`.",
+            "Decisions, by domain and code (ok, over_limit). A domain without rules is `unknown`, "
+            "that of leases is `leases`.",
             ("domain", "code"),
         )
         self.blind_answers = self._counters(

@@ -1,11 +1,8 @@
 """A client of the Rate Limit Service, for the command line."""
 
 import re
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
@@ -13,10 +10,10 @@ import grpc
 from penstock.core.request import Request
 from penstock.errors import ConfigError, PenstockError
 from penstock.transport.address import write_address
+from penstock.transport.client_tls import FLAGS, ClientTls, read_credentials
 from penstock.transport.codec import METHOD, PEEK, SERVICE, decode_response, encode_request
 from penstock.transport.diagnosis import explain
 from penstock.transport.notes import DOMAIN, PEEK_METHOD, PEEK_SERVICE, UNKNOWN, read_charged
-from penstock.transport.pem import check_certificates, check_pair, read_pem
 
 DEFAULT_PORT: Final = 8081
 
@@ -45,17 +42,6 @@ class Answered(NamedTuple):
     """Descriptors that were charged although they are over their limit. None if the server does not
     say."""
     domain_is_unknown: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ClientTls:
-    """The CAs to trust, by default the system's, and the client's own certificate."""
-
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    server_name: str = ""
-    """The name that the server's certificate must have, if it differs from the address."""
 
 
 class Client:
@@ -94,7 +80,7 @@ class Client:
     def _error(self, code: grpc.StatusCode, details: str) -> CallError:
         kind = UnknownMethodError if code is grpc.StatusCode.UNIMPLEMENTED else CallError
         if code is grpc.StatusCode.UNAVAILABLE and "failed to connect" in details:
-            details = explain(self._address, details, self._tls, self._timeout_s)
+            details = explain(self._address, details, self._tls, self._timeout_s, FLAGS)
         return kind(f"{self._address}: {code.name}: {details}")
 
 
@@ -105,14 +91,14 @@ def connect(address: str, timeout_s: float, tls: ClientTls | None = None) -> Ite
         yield Client(channel, address, timeout_s, tls)
 
 
-def full_address(text: str) -> str:
+def full_address(text: str, named_by: str = "--address") -> str:
     """Add the default port to an address without a port. ConfigError if the text is not an
-    address."""
+    address; `named_by` is the flag or argument that has it."""
     if text.startswith(_NAMED_KINDS):
         return text
     if "/" in text or not text:
         raise ConfigError(
-            f"--address: '{text}' is not an address: write HOST, HOST:PORT or unix:PATH"
+            f"{named_by}: '{text}' is not an address: write HOST, HOST:PORT or unix:PATH"
         )
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
@@ -121,7 +107,7 @@ def full_address(text: str) -> str:
         return write_address(text, DEFAULT_PORT)
     if not host or _PORT.fullmatch(port) is None or not 0 < int(port) <= _MAX_PORT:
         raise ConfigError(
-            f"--address: '{text}': '{port}' is not a port number: write HOST:PORT, or HOST "
+            f"{named_by}: '{text}': '{port}' is not a port number: write HOST:PORT, or HOST "
             f"for port {DEFAULT_PORT}"
         )
     return text
@@ -130,34 +116,4 @@ def full_address(text: str) -> str:
 def _channel(address: str, tls: ClientTls | None) -> grpc.Channel:
     if tls is None:
         return grpc.insecure_channel(address)
-    named = ("grpc.ssl_target_name_override", tls.server_name)
-    return grpc.secure_channel(address, _credentials(tls), (named,) if tls.server_name else ())
-
-
-def _credentials(tls: ClientTls) -> grpc.ChannelCredentials:
-    """Read the files. ConfigError with the flag of `penstock check` if a file can't be used."""
-    roots = _roots("--cacert", tls.ca) if tls.ca else _system_roots()
-    if tls.cert is None and tls.key is None:
-        return grpc.ssl_channel_credentials(roots)
-    if tls.cert is None or tls.key is None:
-        raise ConfigError("--cert and --key belong together: give both, or none")
-    cert, key = read_pem("--cert", tls.cert), read_pem("--key", tls.key)
-    check_pair(cert, key)
-    return grpc.ssl_channel_credentials(roots, key.data, cert.data)
-
-
-def _roots(named_by: str, path: Path) -> bytes:
-    ca = read_pem(named_by, path)
-    check_certificates(ca)
-    return ca.data
-
-
-def _system_roots() -> bytes:
-    """The CAs that OpenSSL trusts, also by SSL_CERT_FILE. gRPC would use a list of its own."""
-    found = ssl.get_default_verify_paths()
-    if found.cafile:
-        return _roots("--tls", Path(found.cafile))
-    files = sorted(Path(found.capath).glob("*.[0-9]")) if found.capath else ()
-    if not files:
-        raise ConfigError("--tls: no CAs found on this system: name them with --cacert FILE")
-    return b"\n".join(read_pem("--tls", file).data for file in files)
+    return grpc.secure_channel(address, read_credentials(tls, FLAGS), tls.options)

@@ -10,16 +10,20 @@ from typing import Any, Final
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
-from penstock._proto import rls_pb2
+from penstock._proto import leases_pb2, rls_pb2
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import show
+from penstock.core.lease import Ask, Recorded, Refused
 from penstock.core.limits import Unit
+from penstock.core.mapping import safe_name
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
+from penstock.core.take import Key
 from penstock.errors import InvalidRequestError
 from penstock.service.answer import Answer
 
 SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 METHOD: Final = "ShouldRateLimit"
+LEASES: Final = leases_pb2.DESCRIPTOR.services_by_name["Leases"].full_name
 PEEK: Final = "penstock-peek"
 """A header of clients that only look. A check without this header makes a rule metered."""
 
@@ -37,6 +41,7 @@ MAX_FIELDS: Final = 16
 _OK: Final = rls_pb2.RateLimitResponse.OK
 _OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
 _OVER_LIMIT_BYTES: Final = rls_pb2.RateLimitResponse(overall_code=_OVER_LIMIT).SerializeToString()
+_REFUSED_BYTES: Final = leases_pb2.LeaseResponse(refused={}).SerializeToString()[:1]
 _RATE_LIMIT: Final = rls_pb2.RateLimitResponse.RateLimit
 _WIRE_UNITS: Final[dict[Unit, Any]] = {u: _RATE_LIMIT.Unit.Value(u.name) for u in Unit}
 _UNITS: Final = {number: unit for unit, number in _WIRE_UNITS.items()}
@@ -199,3 +204,44 @@ def answer_to_json(data: bytes) -> tuple[str, str]:
     message = rls_pb2.RateLimitResponse.FromString(data)
     code = rls_pb2.RateLimitResponse.Code.Name(message.overall_code)
     return code, json.dumps(MessageToDict(message), separators=(",", ":"))
+
+
+def decode_lease(data: bytes) -> Ask:
+    """Read a LeaseRequest. InvalidRequestError if the bytes are something else."""
+    try:
+        message = leases_pb2.LeaseRequest.FromString(data)
+    except DecodeError as exc:
+        raise InvalidRequestError(f"not a LeaseRequest: {exc}") from exc
+    key = Key(safe_name(message.entity), safe_name(message.resource))
+    return Ask(key, dict(message.amounts), dict(message.limits))
+
+
+def encode_lease(ask: Ask) -> bytes:
+    """Write a LeaseRequest, as a client does."""
+    entity, resource = ask.key
+    message = leases_pb2.LeaseRequest(
+        entity=entity, resource=resource, amounts=ask.amounts, limits=ask.limits
+    )
+    return message.SerializeToString()
+
+
+def encode_leased(answer: Recorded | Refused) -> bytes:
+    """Write a LeaseResponse."""
+    if isinstance(answer, Refused):
+        refused = leases_pb2.LeaseResponse.Refused(**answer._asdict())
+        return leases_pb2.LeaseResponse(refused=refused).SerializeToString()
+    return leases_pb2.LeaseResponse(amounts=answer).SerializeToString()
+
+
+def is_refused(data: bytes) -> bool:
+    """Whether an answer to a lease is a refusal. A refusal has no other field before this one."""
+    return data.startswith(_REFUSED_BYTES)
+
+
+def decode_leased(data: bytes) -> Recorded | Refused:
+    """Read a LeaseResponse."""
+    message = leases_pb2.LeaseResponse.FromString(data)
+    if not message.HasField("refused"):
+        return dict(message.amounts)
+    refused = message.refused
+    return Refused(refused.entity, refused.limit, refused.wait_ms, refused.burst)

@@ -6,42 +6,43 @@ connection verifies nothing and sends nothing: gRPC has already refused.
 
 import socket
 import ssl
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from penstock.transport.client import ClientTls
+from penstock.transport.client_tls import ClientTls, TlsNames
 
-NEEDS_TLS: Final = "the server expects TLS: give --tls, or --cacert FILE with the server's CA"
+NEEDS_TLS: Final = "the server expects TLS: give {tls}, or {ca_file} with the server's CA"
 NEEDS_NO_TLS: Final = (
-    "the server does not speak TLS: leave out --tls, --cacert, --cert, --key and --server-name"
+    "the server does not speak TLS: leave out {tls}, {ca}, {cert}, {key} and {server_name}"
 )
-NEEDS_CERTIFICATE: Final = "the server asks for a client certificate: give --cert and --key"
-REFUSES_CERTIFICATE: Final = "the server does not accept the certificate of --cert"
+NEEDS_CERTIFICATE: Final = "the server asks for a client certificate: give {cert} and {key}"
+REFUSES_CERTIFICATE: Final = "the server does not accept the certificate of {cert}"
 
 _GRPC_WORDS: Final = {
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not from a trusted CA: name its CA "
-    "with --cacert FILE",
+    "with {ca_file}",
     "Hostname Verification Check failed": "the server's certificate is for another name: if that "
-    "name is right, give it with --server-name NAME",
+    "name is right, give it with {server_name}",
 }
 """Words of gRPC, and their meaning for the user."""
 
 _UNIX: Final = "unix:"
 
 
-def explain(address: str, details: str, tls: "ClientTls | None", timeout_s: float) -> str:
+def explain(
+    address: str, details: str, tls: ClientTls | None, timeout_s: float, names: TlsNames
+) -> str:
     """Say why gRPC could not connect. Without a better reason, return gRPC's own details."""
     for words, meaning in _GRPC_WORDS.items():
         if words in details:
-            return meaning
+            return meaning.format(**names._asdict())
     try:
         found = _probe(address, tls, timeout_s)
     except OSError:
         return details
-    return found or details
+    return found.format(**names._asdict()) if found else details
 
 
-def _probe(address: str, tls: "ClientTls | None", timeout_s: float) -> str | None:
+def _probe(address: str, tls: ClientTls | None, timeout_s: float) -> str | None:
     # gRPC checks the certificates. This only finds out whether the server speaks TLS.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -54,9 +55,9 @@ def _probe(address: str, tls: "ClientTls | None", timeout_s: float) -> str | Non
             wrapped = context.wrap_socket(connection, server_hostname=None)
         except (ssl.SSLError, ConnectionError):
             return None if tls is None else NEEDS_NO_TLS
-        if tls is None:
-            return NEEDS_TLS
         with wrapped:
+            if tls is None:
+                return NEEDS_TLS
             # In TLS 1.3, a server refuses the client's certificate after the handshake. A server
             # that accepts the certificate sends the first bytes: the SETTINGS of HTTP/2.
             try:

@@ -14,6 +14,7 @@ from penstock.transport.grpc_bind import bind
 from penstock.transport.grpc_names import NamedClients
 from penstock.transport.grpc_options import grpc_options
 from penstock.transport.grpc_tls import FollowedCredentials, follow_credentials, server_credentials
+from penstock.transport.leases import LeaseService
 from penstock.transport.listener import Listener
 from penstock.transport.methods import Method, ServerStream, Unary, wait
 from penstock.transport.notes import Trailers
@@ -42,8 +43,9 @@ class GrpcServer:
         listener: Listener,
         call_bounds: CallBounds = DEFAULT_CALL_BOUNDS,
         peeks: Peeks | None = None,
+        leases: LeaseService | None = None,
     ) -> None:
-        self._served = Served(service, peeks)
+        self._served = Served(service, peeks, leases)
         self._listener = listener
         self._open_calls = OpenCalls(call_bounds)
         self._server: grpc.aio.Server | None = None

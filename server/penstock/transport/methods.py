@@ -61,11 +61,14 @@ class Waiting(Protocol):
         ...
 
 
+Start: TypeAlias = Callable[[bytes, Call], bytes | Waiting]
+
+
 @dataclass(frozen=True, slots=True)
 class Unary:
     """One message in, one message out."""
 
-    start: Callable[[bytes, Call], bytes | Waiting]
+    start: Start
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -71,7 +71,7 @@ class RateLimitService:
         self._calls = 0
         self._record = record
 
-    def methods(self) -> Methods:
+    def methods(self) -> Mapping[str, Unary]:
         return {f"/{SERVICE}/{METHOD}": Unary(self.start)}
 
     def peek_methods(self, knows_domain: Callable[[str], bool]) -> Methods:
@@ -109,7 +109,7 @@ class RateLimitService:
         if self._tracer is None:
             return self._decide(request, call, seconds)
         decide = partial(self._decide, request, call, seconds)
-        return answer_traced(self._tracer, method, call.headers, decide)
+        return answer_traced(self._tracer, f"{SERVICE}/{method}", call.headers, decide)
 
     def _decide(
         self, request: bytes, call: Call, seconds: Distribution, span: Span = NO_SPAN

@@ -1,13 +1,14 @@
 """All that the gRPC port serves, whichever transport carries it, and how it is drained."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.transport.draining import drain
 from penstock.transport.health import HealthChecks
-from penstock.transport.methods import Call, Methods, Unary, Waiting, service_names
+from penstock.transport.leases import LeaseService
+from penstock.transport.methods import Call, Methods, Start, Unary, Waiting, service_names
 from penstock.transport.reflection import Reflection
 from penstock.transport.rls import RateLimitService
 
@@ -27,23 +28,37 @@ class Peeks:
 
 
 class Served:
-    def __init__(self, service: RateLimitService, peeks: Peeks | None = None) -> None:
-        self._service = service
+    def __init__(
+        self,
+        service: RateLimitService,
+        peeks: Peeks | None = None,
+        leases: LeaseService | None = None,
+    ) -> None:
         self._calls = 0
         self._drained_s, self._seen_calls = 0.0, 0
         """When the drain began, and the calls that had come at the last look."""
         self._health = HealthChecks()
-        decisions = {path: Unary(self._start) for path in service.methods()}
+        decisions = self._counted(service.methods())
         self.methods: Methods = {**decisions, **self._health.methods()}
-        # Reflection names what other clients can use: `penstock check` knows its own way.
+        # Reflection names what other clients can use. Clients of ours know their own way.
         self.methods = {**self.methods, **Reflection(service_names(self.methods)).methods()}
         if peeks is not None:
             peeking = peeks.service.peek_methods(peeks.knows_domain)
             self.methods = {**self.methods, **peeking}
+        if leases is not None:
+            self.methods = {**self.methods, **self._counted(leases.methods())}
 
-    def _start(self, request: bytes, call: Call) -> bytes | Waiting:
-        self._calls += 1
-        return self._service.start(request, call)
+    def _counted(self, methods: Mapping[str, Unary]) -> Methods:
+        """The same methods. A drain goes on while they are called."""
+
+        def counted(start: Start) -> Start:
+            def count(request: bytes, call: Call) -> bytes | Waiting:
+                self._calls += 1
+                return start(request, call)
+
+            return count
+
+        return {path: Unary(counted(method.start)) for path, method in methods.items()}
 
     def set_serving(self, *, serving: bool) -> None:
         """Tell health checks whether to send requests here."""

@@ -7,18 +7,24 @@ from types import MappingProxyType
 
 import grpc
 import pytest
+from penstock.config.rates import parse_limits
+from penstock.core.lease import Ask
 from penstock.core.request import Descriptor, Request
-from penstock.core.take import Take, Taken
+from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
 from penstock.service.answer import Options
+from penstock.service.leases import Leases
 from penstock.service.limiter import Limiter
+from penstock.service.policies import Policies
 from penstock.store.memory import MemoryStore
 from penstock.store.port import BucketStore
-from penstock.transport.codec import METHOD, SERVICE, encode_request
+from penstock.transport.codec import LEASES, METHOD, SERVICE, encode_lease, encode_request
+from penstock.transport.leases import LeaseService
 from penstock.transport.listener import Listener
 from penstock.transport.methods import Waiting, wait
 from penstock.transport.rls import PlainCall, RateLimitService
 
+from tests.support.gates import set_limits
 from tests.support.otlp import Attributes, Span
 from tests.support.processes import PATIENCE_S
 from tests.support.tracing import Traced, caller, span_id, trace_id, traced
@@ -53,6 +59,33 @@ class Serving:
     def span(self) -> Span:
         (span,) = self.tracing.spans()
         return span
+
+
+async def test_leases_have_spans_too(make_server: MakeServer) -> None:
+    """Under the names of their own service, with what came of them."""
+    with traced() as tracing:
+        store = MemoryStore()
+        await set_limits(store, {"rpm": "1/day"})
+        leases = Leases(store, Policies(store.policy, 0, lambda: NOW), lambda: NOW, parse_limits)
+        service = LeaseService(leases, tracer=tracing.tracer)
+        decisions = RateLimitService(Limiter(store, Options(), lambda: NOW))
+        server = make_server(decisions, Listener("127.0.0.1", 0), leases=service)
+        async with grpc.aio.insecure_channel(await server.start()) as channel:
+            for method in ("Take", "Take", "Settle"):
+                ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                    f"/{LEASES}/{method}"
+                )
+                await ask(encode_lease(Ask(Key("user", "gpt-4"), {"rpm": 1})), timeout=PATIENCE_S)
+        await server.stop(0)
+        spans = {
+            (span.name, span.attributes["rpc.method"], span.attributes["penstock.code"])
+            for span in tracing.spans()
+        }
+    assert spans == {
+        (f"{LEASES}/Take", "Take", "ok"),
+        (f"{LEASES}/Take", "Take", "over_limit"),
+        (f"{LEASES}/Settle", "Settle", "ok"),
+    }
 
 
 @pytest.fixture

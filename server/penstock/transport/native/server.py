@@ -9,6 +9,7 @@ from typing import Final
 from penstock.transport.call_bounds import DEFAULT_CALL_BOUNDS, CallBounds
 from penstock.transport.client_names import AllowedName
 from penstock.transport.http2 import Bounds
+from penstock.transport.leases import LeaseService
 from penstock.transport.listener import Listener
 from penstock.transport.native.listening import GrpcAcceptor, open_listener
 from penstock.transport.native.shared import Shared
@@ -29,10 +30,11 @@ class NativeServer:
         listener: Listener,
         call_bounds: CallBounds = DEFAULT_CALL_BOUNDS,
         peeks: Peeks | None = None,
+        leases: LeaseService | None = None,
         listening: socket.socket | None = None,
     ) -> None:
         """`listening`: a socket of somebody else's that listens already, instead of an own."""
-        self._served = Served(service, peeks)
+        self._served = Served(service, peeks, leases)
         self._listener = listener
         self._call_bounds = call_bounds
         self._listening = listening

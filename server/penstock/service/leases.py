@@ -1,0 +1,208 @@
+"""Leases: take an amount of each limit at once, settle later, and give back if need be.
+
+A lease says what its amounts are: a cost to take, or usage to put on record. So nothing has to be
+guessed as for Envoy (`metering.py`), and a lease makes nothing metered for other clients.
+
+A program that opens a store asks `Leases` directly. A program that connects to a server asks the
+server's `Leases` over gRPC. Both see this port.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from penstock.core.decide import decide, find_refusal
+from penstock.core.entities import Chain
+from penstock.core.lease import Ask, Recorded, Refused
+from penstock.core.limits import MILLI, Limit
+from penstock.core.mapping import Mappings, Target
+from penstock.core.match import Matched
+from penstock.core.plan import Plan
+from penstock.core.planner import make_plan
+from penstock.core.request import Descriptor, Request
+from penstock.core.rules import Children, Domain
+from penstock.core.take import Draw, Mode, Take, Taken
+from penstock.errors import InvalidRequestError, StoreError
+from penstock.service.answer import Options
+from penstock.service.errands import Errands
+from penstock.service.missing import MissingLimits
+from penstock.service.peeking import ReadOnlyBuckets
+from penstock.service.policies import Policies
+from penstock.store.port import BucketStore
+from penstock.telemetry.metrics import Metrics
+
+LOG: Final = logging.getLogger(__name__)
+
+DOMAIN: Final = "leases"
+"""The domain under which leases are counted. Stored limits belong to no domain."""
+
+ParseLimits = Callable[[Mapping[str, str]], tuple[Limit, ...]]
+"""Makes limits from rates. ValueError if a rate, or the number of limits, is wrong."""
+
+
+class LeasePort(Protocol):
+    """Every method raises StoreError if the store, or the server, can't answer; RequestError for
+    limits that can't be read."""
+
+    async def take(self, ask: Ask) -> Recorded | Refused:
+        """Take all amounts or nothing. An amount of 0 is refused in debt."""
+        ...
+
+    async def settle(self, ask: Ask) -> Recorded:
+        """Charge what is positive, if need be as debt, and give back what is negative."""
+        ...
+
+    async def balances(self, ask: Ask) -> Mapping[str, int]:
+        """What `take` could take now, by the limit's name; negative if in debt."""
+        ...
+
+
+async def take_or_give_back(port: LeasePort, ask: Ask, errands: Errands) -> Recorded | Refused:
+    """Take for a caller that may be cancelled. If so, give back what was taken."""
+    taking = errands.start(port.take(ask))
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        errands.start(_give_back(port, ask, taking))
+        raise
+
+
+async def _give_back(port: LeasePort, ask: Ask, taking: "asyncio.Task[Recorded | Refused]") -> None:
+    await asyncio.wait([taking])
+    if taking.cancelled() or taking.exception() is not None:
+        return  # If this consumed something, nobody knows.
+    recorded = taking.result()
+    if isinstance(recorded, Refused):
+        return
+    back = {name: -amount for name, amount in recorded.items() if amount}
+    if back:
+        try:
+            await port.settle(ask._replace(amounts=back))
+        except StoreError as exc:
+            LOG.warning("a lease whose caller was cancelled can't be given back: %s", exc)
+
+
+class Leases:
+    def __init__(
+        self,
+        store: BucketStore,
+        policies: Policies,
+        clock_ms: Callable[[], int],
+        parse_limits: ParseLimits,
+        options: Options | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._store = store
+        self._policies = policies
+        self._clock_ms = clock_ms
+        self._parse_limits = parse_limits
+        self._options = options or Options()
+        self._metrics = metrics or Metrics()
+        self._missing = MissingLimits(self._metrics)
+
+    async def take(self, ask: Ask) -> Recorded | Refused:
+        try:
+            plan, taken, now_ms = await self._carry_out(ask, _costs(ask))
+        except StoreError as exc:
+            return self.take_blindly(exc)
+        decision = decide(plan, taken, self._options.behaviour, now_ms)
+        self._metrics.decisions.of(DOMAIN, "over_limit" if decision.over else "ok").add()
+        if decision.shadowed:
+            self._metrics.global_shadow_mode.add()
+            return {}
+        refusal = find_refusal(plan.takes, taken, now_ms) if decision.over else None
+        if refusal is None:
+            return _drawn(plan.takes, ask.amounts)
+        (entity, _), limit, wait_ms = refusal
+        return Refused(entity, limit.name, wait_ms, limit.burst // MILLI)
+
+    def take_blindly(self, error: StoreError) -> Recorded:
+        """Take nothing and let pass, if a flag or the stored setting says so; else raise."""
+        if self._policies.when_unavailable(self._options.on_unavailable) != "allow":
+            raise error
+        self._metrics.blind_answers.of("allow").add()
+        LOG.warning("a lease is granted without the store: %s", error)
+        return {}
+
+    async def settle(self, ask: Ask) -> Recorded:
+        plan, taken, _ = await self._carry_out(ask, _reports(ask))
+        recorded = _drawn(plan.takes, ask.amounts)
+        self._metrics.refunds.add(sum(-amount for amount in recorded.values() if amount < 0))
+        # Only the sum of what is not on record is known. So that never too much is given back, each
+        # limit is told as if all of the sum were its own, at the level where the sum is largest.
+        dropped = -(-max([outcome.dropped for outcome in taken], default=0) // MILLI)
+        return {
+            name: amount if amount < 0 else max(0, amount - dropped)
+            for name, amount in recorded.items()
+        }
+
+    async def balances(self, ask: Ask) -> Mapping[str, int]:
+        chain = await self._chain(ask)
+        looks = [
+            Take(
+                level.key,
+                level.limits,
+                tuple([Draw(number, 0) for number in range(len(level.limits))]),
+                policy_ms=level.read_ms,
+            )
+            for level in chain
+        ]
+        seen = await ReadOnlyBuckets(self._store).take(looks, self._clock_ms())
+        found: dict[str, int] = {}
+        for look, outcome in zip(looks, seen, strict=True):
+            for limit, drawn in zip(look.limits, outcome.drawn, strict=True):
+                tokens = drawn.balance // MILLI
+                found[limit.name] = min(tokens, found.get(limit.name, tokens))
+        return found
+
+    async def _carry_out(
+        self, ask: Ask, asked: Iterable[tuple[Descriptor, Target]]
+    ) -> tuple[Plan, Sequence[Taken], int]:
+        descriptors, targets = zip(*asked, strict=True)
+        chain = await self._chain(ask)
+        plan = make_plan(
+            Matched(_DOMAIN, targets),
+            Request(DOMAIN, descriptors),
+            self._options.behaviour,
+            {ask.key: chain},
+            own_amounts=lambda _: Mode.CHARGE,
+        )
+        self._missing.note(plan.missing)
+        now_ms = self._clock_ms()
+        taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
+        return plan, taken, now_ms
+
+    async def _chain(self, ask: Ask) -> Chain:
+        keys = (ask.key,)
+        (chain,) = self._policies.known(keys) or await self._policies.read(keys)
+        if ask.limits and (not chain or chain[0].key != ask.key):
+            try:
+                limits = self._parse_limits(ask.limits)
+            except ValueError as exc:
+                raise InvalidRequestError(str(exc)) from exc
+            chain = (self._policies.stand_in(ask.key, limits), *chain)
+        return chain
+
+
+_DOMAIN: Final = Domain(DOMAIN, Children(()), Mappings(DOMAIN))
+
+
+def _costs(ask: Ask) -> Iterable[tuple[Descriptor, Target]]:
+    """One descriptor for all amounts, so that all of them are taken or none."""
+    yield Descriptor(()), Target(*ask.key, tuple(ask.amounts.items()))
+
+
+def _reports(ask: Ask) -> Iterable[tuple[Descriptor, Target]]:
+    for refund, sign in ((False, 1), (True, -1)):
+        amounts = [
+            (name, sign * amount) for name, amount in ask.amounts.items() if sign * amount > 0
+        ]
+        if amounts:
+            yield Descriptor((), hits=1, refund=refund), Target(*ask.key, tuple(amounts))
+
+
+def _drawn(takes: Sequence[Take], amounts: Mapping[str, int]) -> dict[str, int]:
+    """The amounts of those limits that exist, at one level at least."""
+    names = {take.limits[draw.limit].name for take in takes for draw in take.draws}
+    return {name: amount for name, amount in amounts.items() if name in names}

@@ -1,0 +1,432 @@
+"""What leases do, in both forms: on every store in this process, and through a server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import cast
+
+import penstock
+import pytest
+from penstock.client.gate import Gate
+from penstock.core.entities import SYSTEM, StoredLimits
+from penstock.core.request import Descriptor, Request
+from penstock.core.rules import Children, Domain
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
+from penstock.service.policies import Policies
+from penstock.store.port import Store
+
+from tests.contract.conftest import STORES
+from tests.support.gates import CHANGE, Clock, add_child, embedded, on_record, served, set_limits
+from tests.support.stores import Fault, FaultyStore
+
+FORMS = ("memory", "sqlite", "dynamodb", "served memory", "served sqlite")
+
+RATES = {"rpm": "10/day", "tpm": "1000/day"}
+FULL = {"rpm": 10, "tpm": 1000}
+MINUTE, DAY = 60_000, 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A gate, the store behind it, and the time of both."""
+
+    gate: Gate
+    store: FaultyStore
+    clock: Clock
+    close: Callable[[], Awaitable[None]]
+    """Closes the gate, and the server if there is one."""
+
+    async def left(self, entity: str = "user") -> dict[str, int]:
+        return await self.gate.available(entity, "gpt-4")
+
+
+@pytest.fixture(params=FORMS)
+async def form(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Form]:
+    """Each form of a gate, on a new store with limits for a resource."""
+    kind = request.param.removeprefix("served ")
+    clock = Clock()
+    async with STORES[kind](tmp_path, request) as opened, AsyncExitStack() as stack:
+        store = FaultyStore(cast("Store", opened))
+        await set_limits(store, RATES)
+        if kind == request.param:
+            gate = await stack.enter_async_context(embedded(store, clock))
+        else:
+            made = served(store, clock)
+            gate = await stack.enter_async_context(made)
+        yield Form(gate, store, clock, stack.aclose)
+
+
+async def test_a_lease_takes_from_several_limits_and_keeps_what_it_took(form: Form) -> None:
+    """In one take; a block that ends well leaves it on record."""
+    async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=500) as lease:
+        assert lease.consumed == {"rpm": 1, "tpm": 500}
+        assert await form.left() == {"rpm": 9, "tpm": 500}
+    assert await form.left() == {"rpm": 9, "tpm": 500}
+    assert await on_record(form.store, "user") == {"rpm": 1_000, "tpm": 500_000}
+
+
+async def test_a_refused_lease_takes_nothing(form: Form) -> None:
+    """Of any limit. The error tells which limit it was, and when to come again."""
+    async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=900):
+        pass
+    with pytest.raises(penstock.RateLimited) as caught:
+        async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=101):
+            pytest.fail("the block must not begin")
+    refused = caught.value
+    assert (refused.entity, refused.resource, refused.limit) == ("user", "gpt-4", "tpm")
+    assert refused.retry_after_s == 86.4  # one token of 1,000 a day, to the millisecond
+    assert str(refused) == "tpm of user on gpt-4 has less than 101: try again in 86.4 s"
+    assert await form.left() == {"rpm": 9, "tpm": 100}
+    form.clock.now_ms += 86_400
+    async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=101):
+        pass
+
+
+async def test_an_amount_above_the_burst_says_that_it_never_fits(form: Form) -> None:
+    """Whoever retries it would retry for ever."""
+    with pytest.raises(penstock.RateLimited, match="and never more than 10: try again") as caught:
+        async with form.gate.acquire("user", "gpt-4", rpm=11):
+            pytest.fail("the block must not begin")
+    assert caught.value.retry_after_s == DAY / 1000
+
+
+async def test_a_block_that_raises_gives_everything_back(form: Form) -> None:
+    """What it took, and what it adjusted. The exception goes on."""
+    leases = []
+
+    async def fail() -> None:
+        async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=500) as lease:
+            leases.append(lease)
+            await lease.adjust(tpm=700)
+            await lease.adjust(rpm=2)
+            assert await form.left() == {"rpm": 7, "tpm": -200}
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    assert leases[0].consumed == {"rpm": 0, "tpm": 0}
+    assert await form.left() == FULL
+    assert await on_record(form.store, "user") == {"rpm": 0, "tpm": 0}
+
+
+async def test_an_adjustment_may_go_into_debt(form: Form) -> None:
+    """It never raises. Then nobody passes, not even a check, until the debt is repaid."""
+    async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=500) as lease:
+        await lease.adjust(tpm=1_500)
+        assert lease.consumed == {"rpm": 1, "tpm": 2_000}
+    assert await form.left() == {"rpm": 9, "tpm": -1_000}
+    with pytest.raises(penstock.RateLimited, match="tpm of user on gpt-4 is in debt") as caught:
+        async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=0):
+            pytest.fail("the block must not begin")
+    assert caught.value.retry_after_s == DAY / 1000
+    form.clock.now_ms += DAY
+    async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=0) as lease:
+        assert lease.consumed == {"rpm": 1, "tpm": 0}
+        await lease.adjust(tpm=3)
+        assert lease.consumed == {"rpm": 1, "tpm": 3}
+
+
+async def test_an_adjustment_gives_back_what_was_not_used(form: Form) -> None:
+    """One limit up, another one down, in one step; never more than is on record."""
+    async with form.gate.acquire("other", "gpt-4", tpm=100):
+        pass
+    async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=500) as lease:
+        await lease.adjust(rpm=1, tpm=-300)
+        assert lease.consumed == {"rpm": 2, "tpm": 200}
+        await lease.adjust(tpm=-10_000)
+        assert lease.consumed == {"rpm": 2, "tpm": 0}
+        assert await form.left() == {"rpm": 8, "tpm": 1_000}
+    async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=500) as lease:
+        await lease.give_back()
+        assert lease.consumed == {"rpm": 0, "tpm": 0}
+    assert await form.left() == {"rpm": 8, "tpm": 1_000}
+
+
+async def test_nothing_is_given_back_of_what_others_took(form: Form) -> None:
+    """A lease that gives back more than it has leaves the rest on record."""
+    async with (
+        form.gate.acquire("user", "gpt-4", tpm=600),
+        form.gate.acquire("user", "gpt-4", tpm=100) as lease,
+    ):
+        await lease.adjust(tpm=-500)
+    assert await form.left() == {"rpm": 10, "tpm": 400}
+
+
+async def test_amounts_are_what_the_lease_says_they_are(form: Form) -> None:
+    """Not what a server has to guess for Envoy: a cost that does not fit is never charged, and an
+    adjustment always is, whatever was asked before and however long the rules have been there."""
+    for _ in range(2):
+        async with form.gate.acquire("user", "gpt-4", tpm=0):  # Envoy would meter from now on
+            pass
+        with pytest.raises(penstock.RateLimited):
+            async with form.gate.acquire("user", "gpt-4", tpm=1_001):
+                pytest.fail("the block must not begin")
+        assert await form.left() == FULL
+        async with form.gate.acquire("user", "gpt-4", tpm=1) as lease:
+            await lease.adjust(tpm=1_500)
+        assert await form.left() == {"rpm": 10, "tpm": -501}
+        form.clock.now_ms += 2 * DAY
+
+
+async def test_a_cascade_takes_from_the_parent_too(form: Form) -> None:
+    """All levels or none, and the error names the one that refused."""
+    await add_child(form.store, "child", "project")
+    await set_limits(form.store, {"tpm": "1200/day"}, entity="project")
+    async with form.gate.acquire("child", "gpt-4", rpm=1, tpm=700) as lease:
+        assert lease.consumed == {"rpm": 1, "tpm": 700}
+        assert await form.left("child") == {"rpm": 9, "tpm": 300}
+        assert await form.left("project") == {"tpm": 500}
+        await lease.adjust(tpm=-600)
+    async with form.gate.acquire("project", "gpt-4", tpm=1_000):
+        pass
+    assert await form.left("child") == {"rpm": 9, "tpm": 100}  # the lower one
+    with pytest.raises(penstock.RateLimited) as caught:
+        async with form.gate.acquire("child", "gpt-4", rpm=1, tpm=101):
+            pytest.fail("the block must not begin")
+    assert (caught.value.entity, caught.value.limit) == ("project", "tpm")
+    with pytest.raises(ZeroDivisionError):
+        async with form.gate.acquire("child", "gpt-4", rpm=1, tpm=100):
+            raise ZeroDivisionError
+    assert await on_record(form.store, "child") == {"rpm": 1_000, "tpm": 100_000}
+    assert await on_record(form.store, "project") == {"tpm": 1_100_000}
+
+
+async def test_what_is_available_can_be_taken_and_no_more(form: Form) -> None:
+    """Also where a parent has less, or other limits."""
+    await add_child(form.store, "child", "project")
+    await set_limits(form.store, {"tpm": "300/day", "images": "5/day"}, entity="project")
+    async with form.gate.acquire("child", "gpt-4", rpm=3, tpm=77, images=2):
+        pass
+    left = await form.left("child")
+    assert left == {"rpm": 7, "tpm": 223, "images": 3}
+    for name in left:
+        with pytest.raises(penstock.RateLimited):
+            async with form.gate.acquire("child", "gpt-4", {**left, name: left[name] + 1}):
+                pytest.fail("the block must not begin")
+    async with form.gate.acquire("child", "gpt-4", left):
+        assert await form.left("child") == {"rpm": 0, "tpm": 0, "images": 0}
+
+
+async def test_a_limit_that_does_not_exist_lets_pass(
+    form: Form, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With nothing on record, and one warning. The other limits count."""
+    for _ in range(2):
+        async with form.gate.acquire("user", "gpt-4", rpm=1, typo=5) as lease:
+            await lease.adjust(typo=7, typing=1)
+            assert lease.consumed == {"rpm": 1, "typo": 0, "typing": 0}
+    assert await form.left() == {"rpm": 8, "tpm": 1_000}
+    told = [record.getMessage() for record in caplog.records]
+    for name in ("typo", "typing"):
+        text = f"limit gpt-4/{name} does not exist, so amounts for it are not counted"
+        assert told.count(text) == 1
+
+
+async def test_without_any_limits_everything_passes(form: Form) -> None:
+    """As for Envoy."""
+    async with form.gate.acquire("user", "unlimited", rpm=10**15) as lease:
+        assert lease.consumed == {"rpm": 0}
+    assert await form.gate.available("user", "unlimited") == {}
+
+
+async def test_limits_of_the_caller_are_in_force_where_nothing_is_stored(form: Form) -> None:
+    """What is stored goes first, also once the limits were in use."""
+    own = {"rpm": "2/day", "daily.tokens": "50/day,burst=70"}
+    async with form.gate.acquire("user", "gpt-4", rpm=3, limits=own):
+        pass
+    assert await form.left() == {"rpm": 7, "tpm": 1_000}
+    async with form.gate.acquire("user", "new", {"rpm": 2, "daily.tokens": 60}, limits=own):
+        left = await form.gate.available("user", "new", limits=own)
+        assert left == {"rpm": 0, "daily.tokens": 10}
+    with pytest.raises(penstock.RateLimited) as caught:
+        async with form.gate.acquire("user", "new", rpm=1, limits=own):
+            pytest.fail("the block must not begin")
+    assert caught.value.limit == "rpm"
+    # An operator stores limits. What was used stays used.
+    await set_limits(form.store, {"rpm": "5/day"}, resource="new")
+    form.clock.now_ms += 2 * MINUTE
+    async with form.gate.acquire("user", "new", rpm=3, limits=own):
+        assert await form.gate.available("user", "new", limits=own) == {"rpm": 0}
+
+
+async def test_limits_of_the_caller_do_not_apply_to_parents(form: Form) -> None:
+    """Parents have their own, or none."""
+    await add_child(form.store, "child", "project")
+    await set_limits(form.store, {"rpm": "3/day"}, entity="project", resource="new")
+    own = {"rpm": "2/day", "tpm": "9/day"}
+    for _ in range(2):
+        async with form.gate.acquire("child", "new", rpm=1, tpm=1, limits=own):
+            pass
+    assert await on_record(form.store, "child", "new") == {"rpm": 2_000, "tpm": 2_000}
+    assert await on_record(form.store, "project", "new") == {"rpm": 2_000}
+
+
+async def test_names_are_made_safe_as_for_envoy(form: Form) -> None:
+    """A program and a request through Envoy use the same bucket, whatever the name."""
+    policies = Policies(form.store.policy, 0, form.clock)
+    envoy = Limiter(form.store, Options(), form.clock, policies)
+    envoy.use({"d": Domain("d", Children(()))})
+    for name in ("$SYSTEM", "", "_default_", "a\nb", "\udcff", "x" * 300, "#%", "ü"):
+        async with form.gate.acquire(name, "gpt-4", rpm=4):
+            pass
+        entries = (("entity", name), ("resource", "gpt-4"), ("limit", "rpm"))
+        request = Request("d", (Descriptor(entries, hits=5),))
+        (status,) = (await envoy.answer(envoy.prepare(request))).decision.statuses
+        assert status.remaining == 1
+        assert await form.left(name) == {"rpm": 1, "tpm": 1_000}
+
+
+async def test_a_bounded_debt_is_never_given_back_twice(form: Form) -> None:
+    """What the bucket does not keep is not on record, so it does not come back."""
+    await set_limits(form.store, {"tpm": "100/day,max_debt=10"}, resource="new")
+
+    async def fail() -> None:
+        async with form.gate.acquire("user", "new", tpm=5) as lease:
+            await lease.adjust(tpm=1_000)
+            assert lease.consumed == {"tpm": 20}
+            raise ZeroDivisionError
+
+    async with form.gate.acquire("user", "new", tpm=90):
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+    assert await form.gate.available("user", "new") == {"tpm": 10}
+
+
+async def test_tasks_get_exactly_what_there_is(form: Form) -> None:
+    """However many ask at once."""
+
+    async def ask() -> bool:
+        try:
+            async with form.gate.acquire("user", "gpt-4", rpm=1, tpm=1):
+                await asyncio.sleep(0)
+        except penstock.RateLimited:
+            return False
+        return True
+
+    done = await asyncio.gather(*[ask() for _ in range(40)])
+    assert sum(done) == 10
+    assert await form.left() == {"rpm": 0, "tpm": 990}
+
+
+# When the store fails.
+
+FAULTS: tuple[Fault, ...] = ("before", "after")
+
+
+async def test_a_store_that_fails_is_an_error(form: Form) -> None:
+    """Never a refusal; and the block does not begin."""
+    await form.left()
+    for form.store.fault in FAULTS:
+        with pytest.raises(penstock.StoreError):
+            async with form.gate.acquire("user", "gpt-4", rpm=1):
+                pytest.fail("the block must not begin")
+        with pytest.raises(penstock.StoreError):
+            await form.left()
+
+
+@pytest.mark.parametrize("delta", [-300, 300])
+async def test_a_store_that_fails_in_an_adjustment_gives_nobody_tokens(
+    form: Form, delta: int
+) -> None:
+    """The block raises and gives back, but never what may have been given back already."""
+
+    async def adjust(fault: Fault) -> None:
+        async with form.gate.acquire(fault, "gpt-4", tpm=500) as lease:
+            form.store.fault = fault
+            try:
+                await lease.adjust(tpm=delta)
+            finally:
+                form.store.fault = None
+
+    for fault in FAULTS:
+        async with form.gate.acquire(fault, "gpt-4", tpm=400):
+            with pytest.raises(penstock.StoreError):
+                await adjust(fault)
+            # One outcome is exact. In the other one, some tokens are lost until they are refilled.
+            is_exact = fault == ("after" if delta < 0 else "before")
+            assert await form.left(fault) == {"rpm": 10, "tpm": 600 if is_exact else 300}
+
+
+async def test_a_store_that_fails_in_a_rollback_hides_no_exception(
+    form: Form, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller gets its own exception, and the log tells of the rest."""
+
+    async def fail(fault: Fault) -> None:
+        async with form.gate.acquire(fault, "gpt-4", tpm=500):
+            form.store.fault = fault
+            raise ZeroDivisionError
+
+    for fault in FAULTS:
+        with pytest.raises(ZeroDivisionError):
+            await fail(fault)
+        form.store.fault = None
+        assert await form.left(fault) == {"rpm": 10, "tpm": 500 if fault == "before" else 1_000}
+    assert caplog.text.count("a lease could not be given back") == len(FAULTS)
+
+
+async def test_a_stored_setting_lets_pass_while_the_store_fails(
+    form: Form, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For all programs, with nothing on record."""
+    allow = StoredLimits((), 0, on_unavailable="allow")
+    await form.store.policy.write_limits(SYSTEM, allow, CHANGE)
+    await form.left()  # reads the setting
+    form.store.fault = "before"
+    async with form.gate.acquire("user", "gpt-4", rpm=1) as lease:
+        assert lease.consumed == {"rpm": 0}
+    assert "a lease is granted without the store" in caplog.text
+
+
+# When callers are cancelled.
+
+STEPS = 20
+"""Turns of the event loop."""
+
+CANCELLED_AGAIN = (None, 1, 3)
+"""So many turns later."""
+
+
+async def test_a_cancelled_task_leaves_nothing_on_record(form: Form) -> None:
+    """Wherever it is cancelled: before the take, in it, in the block, in an adjustment, in the
+    rollback; once or twice."""
+    cases = list(product((False, True), range(STEPS), CANCELLED_AGAIN))
+    async with asyncio.TaskGroup() as group:
+        for number, case in enumerate(cases):
+            group.create_task(cancel_after(form.gate, f"user{number}", *case))
+    await form.close()
+    for number, case in enumerate(cases):
+        record = await on_record(form.store, f"user{number}")
+        assert not any(record.values()), case
+
+
+async def cancel_after(
+    gate: Gate, entity: str, is_begun: bool, steps: int, again: int | None
+) -> None:
+    """Cancel a task some turns after its start, or after its block has begun: through threads and
+    sockets, nobody knows how many turns it takes to get there."""
+    begun = asyncio.Event()
+
+    async def block() -> None:
+        async with gate.acquire(entity, "gpt-4", rpm=1, tpm=500) as lease:
+            begun.set()
+            await lease.adjust(tpm=100)
+            await lease.adjust(tpm=-200)
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(block())
+    if is_begun:
+        await begun.wait()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    if again is not None:
+        for _ in range(again):
+            await asyncio.sleep(0)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
