@@ -82,6 +82,23 @@ def _tags(text: str) -> Tags:
     return tuple((name, value) for name, value in found)
 
 
+def _pairs(text: str) -> Tags:
+    """Read node metadata. The reference server skips parts without a `=`, and so does this."""
+    found = [part.split("=", 1) for part in text.split(",")]
+    return tuple((pair[0], pair[1]) for pair in found if len(pair) == 2)
+
+
+def _headers(text: str) -> Tags:
+    """Read headers for gRPC. Their values may be secrets, so errors show only names."""
+    found = [part.strip().partition(":") for part in text.split(",") if part.strip()]
+    for name, colon, value in found:
+        if not colon or re.fullmatch(r"[0-9a-zA-Z_.-]+", name) is None:
+            raise ValueError(f"'{name}' is not a header: write name:value,name:value")
+        if not value.isascii() or not value.isprintable():
+            raise ValueError(f"the value of '{name}' has characters that a header can't have")
+    return tuple((name.lower(), value) for name, _, value in found)
+
+
 def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
     """Accept a choice in any case. `others` are more names for some choices."""
 
@@ -123,6 +140,9 @@ CALLS: Final = Kind(_between(1, 1_000_000), "1-1000000")
 WORKERS: Final = Kind(_workers, f"1-{MAX_WORKERS}|auto")
 # Decoding 1 MiB takes 20 ms. A longer request would make other callers wait too long.
 REQUEST_BYTES: Final = Kind(_between(1_024, 1_048_576), "1024-1048576")
+MESSAGE_BYTES: Final = Kind(_between(1_024, 104_857_600), "1024-104857600")
+PAIRS: Final = Kind(_pairs, "PAIRS", lambda pairs: ",".join(f"{k}={v}" for k, v in pairs))
+HEADERS: Final = Kind(_headers, "HEADERS", lambda pairs: ",".join(f"{k}:{v}" for k, v in pairs))
 TAGS: Final = Kind(_tags, "TAGS", lambda tags: ",".join(f"{k}:{v}" for k, v in tags))
 FORMAT: Final = Kind(_one_of("text", "json"), "text|json")
 PROTOCOL: Final = Kind(_one_of("http", "grpc"), "http|grpc")

@@ -1,7 +1,6 @@
 """A client of the Rate Limit Service, for the command line."""
 
 import re
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from penstock.transport.address import write_address
 from penstock.transport.codec import METHOD, PEEK, SERVICE, decode_response, encode_request
 from penstock.transport.diagnosis import explain
 from penstock.transport.notes import DOMAIN, PEEK_METHOD, PEEK_SERVICE, UNKNOWN, read_charged
-from penstock.transport.pem import check_certificates, check_pair, read_pem
+from penstock.transport.pem import check_pair, read_pem, read_roots
 
 DEFAULT_PORT: Final = 8081
 
@@ -136,7 +135,8 @@ def _channel(address: str, tls: ClientTls | None) -> grpc.Channel:
 
 def _credentials(tls: ClientTls) -> grpc.ChannelCredentials:
     """Read the files. ConfigError with the flag of `penstock check` if a file can't be used."""
-    roots = _roots("--cacert", tls.ca) if tls.ca else _system_roots()
+    flag = "--cacert" if tls.ca else "--tls"
+    roots = read_roots(flag, tls.ca, "name them with --cacert FILE").data
     if tls.cert is None and tls.key is None:
         return grpc.ssl_channel_credentials(roots)
     if tls.cert is None or tls.key is None:
@@ -144,20 +144,3 @@ def _credentials(tls: ClientTls) -> grpc.ChannelCredentials:
     cert, key = read_pem("--cert", tls.cert), read_pem("--key", tls.key)
     check_pair(cert, key)
     return grpc.ssl_channel_credentials(roots, key.data, cert.data)
-
-
-def _roots(named_by: str, path: Path) -> bytes:
-    ca = read_pem(named_by, path)
-    check_certificates(ca)
-    return ca.data
-
-
-def _system_roots() -> bytes:
-    """The CAs that OpenSSL trusts, also by SSL_CERT_FILE. gRPC would use a list of its own."""
-    found = ssl.get_default_verify_paths()
-    if found.cafile:
-        return _roots("--tls", Path(found.cafile))
-    files = sorted(Path(found.capath).glob("*.[0-9]")) if found.capath else ()
-    if not files:
-        raise ConfigError("--tls: no CAs found on this system: name them with --cacert FILE")
-    return b"\n".join(read_pem("--tls", file).data for file in files)
