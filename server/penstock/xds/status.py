@@ -36,6 +36,7 @@ class Status:
         self._refused: Refused | None = None
         for answer in (ACK, NACK):
             metrics.xds_responses.of(answer)
+        self._show_version("")
 
     def note_connected(self, is_connected: bool) -> None:
         self._is_connected = is_connected
@@ -44,7 +45,7 @@ class Status:
     def note_ack(self, version: str) -> None:
         now_s = self._count(ACK)
         self._in_force = f"version {show(version)}, accepted {_written(now_s)}"
-        run_at_once(self._metrics.rules_info.show({(SOURCE, show(version)): 1}))
+        self._show_version(version)
 
     def note_nack(self, version: str, reason: str) -> None:
         self._refused = Refused(show(version), self._count(NACK), reason)
@@ -56,6 +57,9 @@ class Status:
             refused = self._refused
             yield f"version {refused.version} was refused {_written(refused.at_s)}:"
             yield from (f"    {show(line, MAX_LINE)}" for line in refused.reason.split("\n"))
+
+    def _show_version(self, version: str) -> None:
+        run_at_once(self._metrics.rules_info.show({(SOURCE, show(version)): 1}))
 
     def _count(self, answer: str) -> float:
         now_s = self._clock_s()
