@@ -271,7 +271,7 @@ class Settings:
         "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
         MESSAGE_BYTES,
         4_194_304,
-        "largest response of the xDS server in bytes; 20,000 rules take about 2 MB",
+        "largest response of the xDS server in bytes; 20,000 rules take 1 to 5 MB",
     )
     runtime_root: str = _setting(
         "RUNTIME_ROOT", TEXT, "", "first part of the path of the rules directory"

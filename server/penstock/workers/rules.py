@@ -14,6 +14,7 @@ from penstock.build import make_xds_client
 from penstock.config.read_apart import unpack
 from penstock.config.rules import LoadedRules
 from penstock.config.settings import Settings
+from penstock.errors import PartError
 from penstock.feeds import Use
 from penstock.slices import run, run_at_once
 from penstock.telemetry.metrics import Metrics
@@ -81,8 +82,8 @@ class HandedRules:
             handed = await self._handed.get()
             try:
                 await use(await run(unpack(handed.packed)))
-            except BaseException:
-                handed.used.cancel()
+            except Exception as exc:
+                handed.used.set_exception(PartError(f"new rules can't be used: {exc}"))
                 raise
             handed.used.set_result(None)
 

@@ -12,7 +12,7 @@ from typing import Final, Generic, NoReturn, TypeVar
 
 from penstock.config.problems import RulesError
 from penstock.config.read_apart import ReadingError
-from penstock.config.watch import RETRY_S, SMALL_BYTES
+from penstock.config.watch import RETRY_S
 from penstock.core.foreign_text import show
 from penstock.telemetry.metrics import Metrics
 from penstock.transport.ads import AdsServer, AdsStream, StreamError, open_stream
@@ -31,6 +31,9 @@ LOG: Final = logging.getLogger(__name__)
 REFUSED_AGAIN_S: Final = 1.0
 """Before the second NACK of the same resources. Some control planes answer a NACK with the same
 resources at once, so without a pause both sides would do nothing else."""
+
+SHORT_BYTES: Final = 64 * 1_024
+"""To decode the envelope of a shorter response takes less than 1 ms."""
 
 T = TypeVar("T")
 
@@ -162,6 +165,6 @@ class XdsClient(Generic[T]):
 
 async def _decode(response: bytes) -> Discovered:
     """Long responses are decoded in a thread. Most of that time, the event loop runs."""
-    if len(response) < SMALL_BYTES:
+    if len(response) < SHORT_BYTES:
         return decode_discovered(response)
     return await asyncio.to_thread(decode_discovered, response)

@@ -7,15 +7,19 @@ functions for the server, and the program that the process runs.
 import asyncio
 import sys
 from io import BytesIO
+from typing import Final
 
 from penstock.config.read_apart import begin_apart, check_packed, run_apart, unpack, write_rules
 from penstock.config.rules import LoadedRules
 from penstock.config.rules_resource import Resource, load_resources
-from penstock.config.watch import SMALL_BYTES
 from penstock.slices import run
 from penstock.transport.codec import decode_rules
 
-MERGE = "merge"
+SMALL_BYTES: Final = 4 * 1_024
+"""A shorter response is read in a thread. It has at most 200 rules, as many as a file that is read
+in a thread."""
+
+MERGE: Final = "merge"
 
 
 async def read_rules(response: bytes, *, merge_domains: bool) -> LoadedRules:
