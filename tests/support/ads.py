@@ -71,6 +71,8 @@ class Ads:
         self._count = 0
         self._changed = asyncio.Event()
         self._cuts = 0
+        self.stop: Callable[[], None] = self.cut
+        """Be gone, as a control plane that is stopped."""
 
     @property
     def address(self) -> str:
@@ -136,6 +138,7 @@ class Ads:
                 await self._changed.wait()
             if self._cuts != cuts:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "cut by the test")
+            assert self._state is not None
             sent = self._state
             yield sent
 
@@ -163,7 +166,7 @@ async def serve_ads(
     ads = Ads(asyncio.get_running_loop())
     options = (("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0))
     server = grpc.aio.server(options=options)
-    handler = grpc.stream_stream_rpc_method_handler(ads.stream)
+    handler: Any = grpc.stream_stream_rpc_method_handler(ads.stream)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),)
     )
@@ -194,9 +197,16 @@ def ads_server(credentials: grpc.ServerCredentials | None = None, port: int = 0)
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
+    ads = started.result(PATIENCE_S)
+    ending = stop.result(PATIENCE_S)
+
+    def end() -> None:
+        if thread.is_alive():
+            ads.call_soon(ending.set)
+            thread.join()
+
+    ads.stop = end
     try:
-        ads = started.result(PATIENCE_S)
         yield ads
     finally:
-        ads.call_soon(stop.result().set)
-        thread.join()
+        end()
