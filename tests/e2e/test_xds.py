@@ -26,6 +26,9 @@ SOON = {
 }
 
 
+FORCED = {"FORCE_START_WITHOUT_INITIAL_CONFIG": "true"}
+
+
 @pytest.fixture
 def ads() -> Iterator[Ads]:
     with ads_server() as server:
@@ -69,7 +72,7 @@ def test_nothing_is_served_before_the_first_rules(tmp_path: Path, ads: Ads) -> N
 
 def test_rules_come_change_are_refused_and_vanish(tmp_path: Path, ads: Ads, xds: XdsClient) -> None:
     """One server from its start to its end, while it answers."""
-    with following(tmp_path, ads, FORCE_START_WITHOUT_INITIAL_CONFIG="true") as server:
+    with following(tmp_path, ads, **FORCED) as server:
         early = xds.ask_in_vain(server.address, "shop", entries(user="x"))
         assert early == ("UNKNOWN", "no rate limit configuration loaded")
         assert get(server.http, "/healthcheck").status == 200
@@ -103,7 +106,7 @@ def test_rules_come_change_are_refused_and_vanish(tmp_path: Path, ads: Ads, xds:
 
 def test_a_server_goes_on_without_its_control_plane(tmp_path: Path) -> None:
     """By the rules that it has, and takes the new ones when the control plane is back."""
-    with ads_server() as first, following(tmp_path, first) as server:
+    with ads_server() as first, following(tmp_path, first, **FORCED) as server:
         first.publish(config("shop", limit("user", n=5)))
         first.wait_for_ack("v1")
         port = first.port
