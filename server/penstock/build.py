@@ -1,5 +1,6 @@
 """From settings to parts: what each room of a server is given."""
 
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.xds.client import XdsClient
 
 T = TypeVar("T")
+
+LOG: Final = logging.getLogger(__name__)
 
 OTLP: Final = "otlp"
 NO_EXPORTER: Final = "none"
@@ -98,6 +101,8 @@ def make_xds_client(
         dict(settings.config_grpc_xds_node_metadata),
         __version__,
     )
+    if settings.config:
+        LOG.warning("--config has no effect: rules come over xDS from %s", server.address)
     read_all = partial(read, merge_domains=settings.merge_domain_config)
     return XdsClient(server, node, read_all, Pauses(pauses), metrics)
 

@@ -89,13 +89,13 @@ def _pairs(text: str) -> Tags:
 
 
 def _headers(text: str) -> Tags:
-    """Read headers for gRPC. Their values may be secrets, so errors show only names."""
+    """Read headers for gRPC. Their values may be secrets, so errors show none of the text."""
     found = [part.strip().partition(":") for part in text.split(",") if part.strip()]
-    for name, colon, value in found:
-        if not colon or re.fullmatch(r"[0-9a-zA-Z_.-]+", name) is None:
-            raise ValueError(f"'{name}' is not a header: write name:value,name:value")
+    for number, (name, _, value) in enumerate(found, start=1):
+        if re.fullmatch(r"[0-9a-zA-Z_.-]+", name) is None or not value:
+            raise ValueError(f"header {number} has no name or value: write name:value,name:value")
         if not value.isascii() or not value.isprintable():
-            raise ValueError(f"the value of '{name}' has characters that a header can't have")
+            raise ValueError(f"header {number} has a value with characters that it can't have")
     return tuple((name.lower(), value) for name, _, value in found)
 
 

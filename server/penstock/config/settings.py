@@ -42,8 +42,9 @@ from penstock.errors import ConfigError
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the reference server's default: Envoy is elsewhere
 
 
-def _setting(env: str, kind: Kind, default: Any, doc: str) -> Any:
-    return field(default=default, metadata={"env": env, "kind": kind, "doc": doc})
+def _setting(env: str, kind: Kind, default: Any, doc: str, *, is_secret: bool = False) -> Any:
+    metadata = {"env": env, "kind": kind, "doc": doc}
+    return field(default=default, repr=not is_secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +215,7 @@ class Settings:
         HEADERS,
         (),
         "headers for the xDS server: name:value,name:value",
+        is_secret=True,
     )
     config_grpc_xds_server_use_tls: bool = _setting(
         "CONFIG_GRPC_XDS_SERVER_USE_TLS", BOOL, False, "connect to the xDS server over TLS"

@@ -189,9 +189,9 @@ BAD = [
     *[("--config-grpc-xds-client-additional-headers", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
        text, problem)
       for text, problem in [
-          ("a:1,bearer", "'bearer' is not a header: write name:value,name:value"),
-          ("a b:1", "'a b' is not a header: write name:value,name:value"),
-          ("token:s3cr\u00e9t", "the value of 'token' has characters that a header can't have"),
+          ("a:1,bearer", "header 2 has no name or value: write name:value,name:value"),
+          ("a b:1", "header 1 has no name or value: write name:value,name:value"),
+          ("token:s3cr\u00e9t", "header 1 has a value with characters that it can't have"),
       ]],
 ]  # fmt: skip
 

@@ -70,6 +70,7 @@ async def test_every_setting_has_its_effect(monkeypatch: pytest.MonkeyPatch) -> 
     assert made.server.address == "control:18001"
     assert made.server.headers == (("authorization", "Bearer s3cret"),)
     assert "s3cret" not in repr(made.server)
+    assert "s3cret" not in repr(read("--config-grpc-xds-client-additional-headers", "a:s3cret"))
     assert dict(made.server.options)["grpc.max_receive_message_length"] == 104_857_600
     assert made.options == PauseOptions(0.5, 1, 300, 0.1, has_jitter=False)
     parts = [config("d", limit(key), name=key) for key in ("a", "b")]
