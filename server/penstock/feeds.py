@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.build import make_watcher, make_xds_client
 from penstock.config.rules import LoadedRules
 from penstock.config.settings import Settings
+from penstock.core.foreign_text import escape
 from penstock.slices import run_at_once
 from penstock.telemetry.metrics import Metrics
 
@@ -67,4 +68,4 @@ def make_feed(settings: Settings, metrics: Metrics) -> Feed:
 
 def as_comments(lines: Iterator[str]) -> bytes:
     """Lines that nobody takes for rules."""
-    return "".join(f"# {line}\n" for line in lines).encode(errors="backslashreplace")
+    return "".join(f"# {escape(line)}\n" for line in lines).encode()

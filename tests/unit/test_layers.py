@@ -76,8 +76,8 @@ ALLOWED = {
         "penstock.errors", "penstock.telemetry", "penstock.xds",
     },
     "penstock.feeds": {
-        "penstock.build", "penstock.config", "penstock.slices", "penstock.telemetry",
-        "penstock.xds",
+        "penstock.build", "penstock.config", "penstock.core.foreign_text", "penstock.slices",
+        "penstock.telemetry", "penstock.xds",
     },
     "penstock.supervise": {"penstock.errors", "penstock.telemetry"},
     "penstock.memory": set(),

@@ -4,6 +4,7 @@ Only a server whose rules come over xDS imports this file: the C library takes m
 start.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -75,6 +76,9 @@ class AdsStream:
             await self._call.write(request)
         except grpc.aio.AioRpcError as exc:
             raise _explained(exc, self._server) from exc
+        except asyncio.InvalidStateError as exc:  # it ended before this call, and gRPC says only so
+            details = show(await self._call.details())
+            raise StreamError(f"the stream ended before an answer: {details}") from exc
 
     async def receive(self) -> bytes:
         """The next response, however long it takes. StreamError if the stream has ended."""

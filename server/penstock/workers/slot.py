@@ -138,9 +138,14 @@ class Slot:
     async def _launch(self) -> None:
         given = self._rules()
         worker = await start_worker(self._number, self._begin, self._hear_status, given)
-        while given is not self._rules():  # others have come meanwhile
-            given = self._rules()
-            await hand_over(worker.channel, given)
+        try:
+            while given is not self._rules():  # others have come meanwhile
+                given = self._rules()
+                await hand_over(worker.channel, given)
+        except BaseException:
+            worker.kill()
+            await worker.wait()
+            raise
         self.worker = worker
         self._silent = 0
         self._runs.begin()

@@ -89,14 +89,13 @@ class XdsClient(Generic[T]):
                 LOG.info("connected to the xDS server %s", self._server.address)
                 await self._follow_stream(stream, use)
         except StreamError as exc:
-            pauses, address = self._pauses, self._server.address
             if is_connected:
-                pause_s = pauses.after_ended_stream()
-                what = f"the stream from the xDS server {address} ended"
+                pause_s = self._pauses.after_ended_stream()
+                text = "the stream from the xDS server %s ended, trying again in %.1f s: %s"
             else:
-                pause_s = pauses.after_refused_connection()
-                what = f"the xDS server {address} can't be reached"
-            LOG.warning("%s, trying again in %.1f s: %s", what, pause_s, exc)
+                pause_s = self._pauses.after_refused_connection()
+                text = "the xDS server %s can't be reached, trying again in %.1f s: %s"
+            LOG.warning(text, self._server.address, pause_s, exc)
             return pause_s
         finally:
             self.status.note_connected(False)

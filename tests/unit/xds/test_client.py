@@ -6,11 +6,12 @@ import logging
 import pytest
 from penstock.config.read_apart import ReadingError
 from penstock.config.rules import LoadedRules
-from penstock.transport.ads import KEEPALIVE_MS, AdsServer
-from penstock.transport.codec import RULES_TYPE
+from penstock.transport.ads import KEEPALIVE_MS, AdsServer, StreamError, open_stream
+from penstock.transport.codec import RULES_TYPE, encode_discovery
 
 from tests.support.ads import Ads, config, limit, pack_response, serve_ads
-from tests.unit.xds.conftest import Following, following, read_plain
+from tests.support.processes import wait_for
+from tests.unit.xds.conftest import NODE, SIZE, Following, following, read_plain
 
 GOOD = config("shop", limit("user"))
 OTHER = config("shop", limit("user", n=9))
@@ -160,6 +161,18 @@ async def test_a_stream_that_ends_begins_again_with_what_is_in_force(ads: Ads) -
     assert (first.stream, second.stream) == (1, 2)
     assert second.version == ""
     assert (len(made.used), made.paused) == (1, [10.0])
+
+
+async def test_a_stream_that_ended_takes_no_answer(ads: Ads) -> None:
+    """As after a long time of reading rules. It is the stream's end, and no fault of the client."""
+    async with open_stream(AdsServer(ads.address, SIZE)) as stream:
+        await stream.send(encode_discovery(NODE, ""))
+        await asyncio.to_thread(wait_for, lambda: ads.heard, "a request")
+        ads.cut()
+        with pytest.raises(StreamError, match="UNAVAILABLE: cut by the test"):
+            await stream.receive()
+        with pytest.raises(StreamError, match="the stream ended before an answer: cut by the test"):
+            await stream.send(encode_discovery(NODE, "v1", "nonce"))
 
 
 async def test_a_server_that_counts_from_the_beginning_again_is_followed() -> None:
