@@ -20,16 +20,15 @@ from penstock.build import (
     make_recorder,
     make_tracer,
     make_transport,
-    rules_source,
 )
 from penstock.config.print_rules import rule_pieces
 from penstock.config.problems import RulesError
 from penstock.config.rates import parse_limits
 from penstock.config.rules import LoadedRules
 from penstock.config.settings import Settings
-from penstock.config.watch import RulesWatcher
 from penstock.core.rules import Rules
 from penstock.errors import StoreError
+from penstock.feeds import Feed, as_comments, make_feed
 from penstock.garbage import collect_while_quiet, frozen, without_collections
 from penstock.memory import Memory, find_trim
 from penstock.old_rules import free_rules
@@ -67,18 +66,21 @@ def clock_ms() -> int:
 
 @asynccontextmanager
 async def open_answering(
-    settings: Settings, shared: int | socket.socket | None = None
+    settings: Settings,
+    shared: int | socket.socket | None = None,
+    feed: Feed | None = None,
 ) -> AsyncIterator["Answering"]:
     """Load the rules and open the store. ConfigError if that can't be done.
 
     `shared`: the gRPC port, if other workers of this server listen on it, too; or a socket on which
-    connections arrive from the process that listens.
+    connections arrive from the process that listens. `feed`: where rules come from, instead of the
+    place that settings name.
     """
     metrics = Metrics()
-    watcher = RulesWatcher(rules_source(settings), metrics.config_load_error.add)
+    feed = feed or make_feed(settings, metrics)
     # Before the store, so that a typo in the rules or settings leaves no new file behind.
     with without_collections():
-        loaded = _load_rules(watcher, settings, metrics)
+        loaded = _load_rules(feed, settings, metrics)
     listener = grpc_listener(settings)
     if isinstance(shared, int):
         listener = replace(listener, port=shared, shares_port=True)
@@ -97,7 +99,7 @@ async def open_answering(
         try:
             arriving = shared if isinstance(shared, socket.socket) else None
             answering = Answering(
-                settings, listener, watcher, store, metrics, tracer, arriving, recorder, archive
+                settings, listener, feed, store, metrics, tracer, arriving, recorder, archive
             )
             if loaded is not None:
                 answering.use(loaded)
@@ -120,9 +122,9 @@ async def open_answering(
             await archive.close()
 
 
-def _load_rules(watcher: RulesWatcher, settings: Settings, metrics: Metrics) -> LoadedRules | None:
+def _load_rules(feed: Feed, settings: Settings, metrics: Metrics) -> LoadedRules | None:
     try:
-        return watcher.load()
+        return feed.load()
     except RulesError as exc:
         if not settings.force_start_without_initial_config:
             raise
@@ -136,7 +138,7 @@ class Answering:
         self,
         settings: Settings,
         listener: Listener,
-        watcher: RulesWatcher,
+        feed: Feed,
         store: Store,
         metrics: Metrics,
         tracer: "Tracer | None",
@@ -149,7 +151,8 @@ class Answering:
         self.announced: Callable[[], None] = lambda: None
         """Called when health may have changed."""
         self._settings = settings
-        self._watcher = watcher
+        self._feed = feed
+        self._has_rules = asyncio.Event()
         self._store = store
         self._rules: Rules = {}
         self._ended_elsewhere = ""
@@ -164,7 +167,7 @@ class Answering:
         self._health = Health(
             lambda: self._limiter.ready,
             lambda: self.parts.ended or self._ended_elsewhere,
-            needs_rules=settings.healthy_with_at_least_one_config_loaded,
+            needs_rules=settings.health_needs_rules,
             look=self._look_at_store if settings.ready_needs_store else None,
         )
         self._recorder = recorder
@@ -198,15 +201,20 @@ class Answering:
         yield from self._peeking.use_in_slices(loaded.rules)
         old, self._rules = [self._rules], loaded.rules
         self.metrics.config_load_success.add()
-        LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)))
+        LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)) or "none")
+        self._has_rules.set()
         yield from free_rules(old.pop())
 
     async def prepare(self) -> None:
-        """Learn what is stored for all, before calls come."""
+        """Learn what is stored for all, before calls come. Wait for rules that come over xDS."""
         try:
             await self._policies.read_system()
         except StoreError as exc:
             LOG.warning("starting without a look at stored limits: %s", exc)
+        self.parts.keep(Work("the watch over the rules", self._follow_rules))
+        if not self._settings.force_start_without_initial_config and not self._has_rules.is_set():
+            LOG.info("waiting for the first rules")
+            await self._has_rules.wait()
 
     async def start(self) -> str:
         """Answer calls; returns the address. ConfigError if the port can't be had."""
@@ -214,7 +222,6 @@ class Answering:
         metrics = self.metrics
         works = [
             Work("the measure of the event loop", lambda: measure_lag(metrics)),
-            Work("the watch over the rules", self._follow_rules),
             Work("the look at stored limits", self._follow_system),
             Work("the collection of garbage", lambda: collect_while_quiet(metrics.count_calls)),
         ]
@@ -247,7 +254,7 @@ class Answering:
         self._announce()
 
     async def read_rules(self) -> bytes:
-        return await join(rule_pieces(self._rules))
+        return as_comments(self._feed.lines()) + await join(rule_pieces(self._rules))
 
     async def read_metrics(self) -> list[AnyFamily]:
         return self.metrics.families()
@@ -276,9 +283,11 @@ class Answering:
         await self._leases.finish()
 
     async def _follow_rules(self) -> None:
-        async for loaded in self._watcher.changes():
+        async def use(loaded: LoadedRules) -> None:
             await run(self._use(loaded))
             self._announce()
+
+        await self._feed.follow(use)
 
     async def _follow_system(self) -> None:
         """Learn what holds for all, also where rules are all that is asked for."""

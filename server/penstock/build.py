@@ -1,15 +1,19 @@
 """From settings to parts: what each room of a server is given."""
 
+import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from penstock import __version__
 from penstock.config.rules import RulesSource
 from penstock.config.settings import Settings
+from penstock.config.watch import RulesWatcher
 from penstock.core.plan import Behaviour
 from penstock.errors import ConfigError
 from penstock.service.answer import OnUnavailable, Options
@@ -19,6 +23,7 @@ from penstock.telemetry.statsd import ReadMetrics, Sender
 from penstock.traffic.hashing import make_hide
 from penstock.traffic.recorder import Recorder
 from penstock.traffic.segments import Segments
+from penstock.transport.codec import XdsNode
 from penstock.transport.descriptors import Shares, open_files_limit, share
 from penstock.transport.http import HttpPort
 from penstock.transport.leases import LeaseService
@@ -31,6 +36,11 @@ if TYPE_CHECKING:
     from penstock.telemetry.otel import OtelTracer
     from penstock.transport.grpcio import GrpcServer
     from penstock.transport.native.server import NativeServer
+    from penstock.xds.client import XdsClient
+
+T = TypeVar("T")
+
+LOG: Final = logging.getLogger(__name__)
 
 OTLP: Final = "otlp"
 NO_EXPORTER: Final = "none"
@@ -38,15 +48,6 @@ NO_EXPORTER: Final = "none"
 HASH_KEY_BYTES: Final = 32
 LEAST_HASH_KEY: Final = 16
 """Characters of the secret for hashes."""
-
-
-def check_source(settings: Settings) -> None:
-    """ConfigError if rules are to come from where this server can't get them."""
-    if settings.config_type != "file":
-        raise ConfigError(
-            f"CONFIG_TYPE={settings.config_type.upper()}: rules over xDS are not supported yet; "
-            "give rules as files, by --config or RUNTIME_ROOT, and CONFIG_TYPE=FILE"
-        )
 
 
 def check_workers(settings: Settings) -> None:
@@ -97,6 +98,52 @@ def rules_source(settings: Settings) -> RulesSource:
     return RulesSource(
         settings.rules_path(), settings.runtime_ignoredotfiles, settings.merge_domain_config
     )
+
+
+def make_watcher(settings: Settings, metrics: Metrics) -> RulesWatcher:
+    return RulesWatcher(rules_source(settings), metrics.config_load_error.add)
+
+
+def make_xds_client(
+    settings: Settings, metrics: Metrics, read: Callable[..., Awaitable[T]]
+) -> "XdsClient[T]":
+    """What follows an xDS server. `read` is one of `xds.reading`. ConfigError if settings or files
+    can't be used."""
+    # Only here: gRPC's C library takes memory and time to start.
+    from penstock.transport.ads import AdsServer
+    from penstock.transport.ads_tls import FollowedAdsTls, choose_ads_tls
+    from penstock.xds.client import XdsClient
+    from penstock.xds.pauses import PauseOptions, Pauses
+
+    tls = choose_ads_tls(
+        use=settings.config_grpc_xds_server_use_tls,
+        cert=settings.config_grpc_xds_client_tls_cert,
+        key=settings.config_grpc_xds_client_tls_key,
+        ca=settings.config_grpc_xds_server_tls_cacert,
+        san=settings.config_grpc_xds_server_tls_san,
+    )
+    server = AdsServer(
+        settings.config_grpc_xds_server_url,
+        settings.xds_client_max_msg_size_in_bytes,
+        settings.config_grpc_xds_client_additional_headers,
+        FollowedAdsTls(tls) if tls else None,
+    )
+    pauses = PauseOptions(
+        connect_s=settings.config_grpc_xds_server_connect_retry_interval / 1000,
+        initial_s=settings.xds_client_backoff_initial_interval / 1000,
+        max_s=settings.xds_client_backoff_max_interval / 1000,
+        random_factor=settings.xds_client_backoff_random_factor,
+        has_jitter=settings.xds_client_backoff_jitter,
+    )
+    node = XdsNode(
+        settings.config_grpc_xds_node_id,
+        dict(settings.config_grpc_xds_node_metadata),
+        __version__,
+    )
+    if settings.config:
+        LOG.warning("--config has no effect: rules come over xDS from %s", server.address)
+    read_all = partial(read, merge_domains=settings.merge_domain_config)
+    return XdsClient(server, node, read_all, Pauses(pauses), metrics)
 
 
 def grpc_listener(settings: Settings) -> Listener:

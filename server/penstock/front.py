@@ -94,17 +94,9 @@ class Front:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, number)
         engine = self._engine
-        await engine.prepare()
         try:
-            http, debug, *others = await self._http.start()
-            address = await engine.start()
-            self._keep_parts(repeats)
-            self._tell_edge()
-            LOG.info("HTTP on %s, debug on %s", http, ", metrics on ".join([debug, *others]))
-            LOG.info(
-                "penstock %s listens on %s, store %s", __version__, address, self._settings.store
-            )
-            await self._serve_until_told()
+            if await self._prepare():
+                await self._serve(repeats)
         finally:
             await engine.parts.stop()
             await engine.stop(GRACE_S)
@@ -112,6 +104,33 @@ class Front:
             if self._sender is not None:
                 await self._sender.send()
         LOG.info("stopped")
+
+    async def _prepare(self) -> bool:
+        """Wait until the engine can answer calls; False if a signal comes first."""
+        preparing = asyncio.create_task(self._engine.prepare())
+        failed = asyncio.create_task(self._engine.parts.failed())
+        told = asyncio.create_task(self._signals.get())
+        try:
+            await asyncio.wait({preparing, failed, told}, return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                await failed
+            if told.done():
+                LOG.info("%s: stopping before anything was served", told.result().name)
+                return False
+            await preparing
+            return True
+        finally:
+            for task in (preparing, failed, told):
+                task.cancel()
+
+    async def _serve(self, repeats: Repeats) -> None:
+        http, debug, *others = await self._http.start()
+        address = await self._engine.start()
+        self._keep_parts(repeats)
+        self._tell_edge()
+        LOG.info("HTTP on %s, debug on %s", http, ", metrics on ".join([debug, *others]))
+        LOG.info("penstock %s listens on %s, store %s", __version__, address, self._settings.store)
+        await self._serve_until_told()
 
     def _keep_parts(self, repeats: Repeats) -> None:
         parts, sender = self._engine.parts, self._sender

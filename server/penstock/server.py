@@ -1,7 +1,7 @@
 """The composition root: one process that is a whole server, or one that starts workers."""
 
 from penstock.answering import open_answering
-from penstock.build import check_source, check_workers, with_hash_key
+from penstock.build import check_workers, with_hash_key
 from penstock.config.settings import Settings
 from penstock.front import Front
 from penstock.telemetry.repeats import Repeats
@@ -11,7 +11,6 @@ from penstock.workers.crew import open_crew
 
 async def serve(settings: Settings, repeats: Repeats | None = None) -> None:
     """Run until SIGTERM or SIGINT. ConfigError if it can't start."""
-    check_source(settings)
     check_workers(settings)
     settings = with_hash_key(settings)
     raise_open_files_limit()

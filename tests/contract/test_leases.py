@@ -10,6 +10,7 @@ from typing import cast
 
 import penstock
 import pytest
+import pytest_asyncio
 from penstock.client.gate import Gate
 from penstock.core.entities import SYSTEM, StoredLimits
 from penstock.core.request import Descriptor, Request
@@ -22,6 +23,7 @@ from penstock.store.port import Store
 from tests.contract.conftest import STORES
 from tests.support.gates import CHANGE, Clock, add_child, embedded, on_record, served, set_limits
 from tests.support.stores import Fault, FaultyStore
+from tests.support.tables import SharedClients
 
 FORMS = ("memory", "sqlite", "dynamodb", "served memory", "served sqlite")
 
@@ -44,12 +46,17 @@ class Form:
         return await self.gate.available(entity, "gpt-4")
 
 
-@pytest.fixture(params=FORMS)
-async def form(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Form]:
+@pytest_asyncio.fixture(params=FORMS, loop_scope="module")
+async def form(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_clients: SharedClients
+) -> AsyncIterator[Form]:
     """Each form of a gate, on a new store with limits for a resource."""
     kind = request.param.removeprefix("served ")
     clock = Clock()
-    async with STORES[kind](tmp_path, request) as opened, AsyncExitStack() as stack:
+    async with (
+        STORES[kind](tmp_path, request, shared_clients) as opened,
+        AsyncExitStack() as stack,
+    ):
         store = FaultyStore(cast("Store", opened))
         await set_limits(store, RATES)
         if kind == request.param:

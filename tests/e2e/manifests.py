@@ -18,6 +18,8 @@ from tests.e2e.image import DEPLOY
 KUBERNETES = DEPLOY / "kubernetes"
 ISTIO = DEPLOY / "istio"
 CONTOUR = DEPLOY / "contour"
+AI_GATEWAY = DEPLOY / "ai-gateway"
+ENVOY_GATEWAY = DEPLOY / "envoy-gateway"
 
 HTTP_PATHS = set(re.findall(r"/\w+", next(s.doc for s in DECLARED if s.name == "port")))
 """What the HTTP port has, as its setting tells."""
@@ -117,4 +119,5 @@ WORKLOADS = {
     ),
     "sqlite": Workload(KUBERNETES / "sqlite" / "stateful-set.yaml", (BASE, KUBERNETES / "sqlite")),
     "istio": Workload(ISTIO / "ratelimit.yaml", (ISTIO,)),
+    "ai-gateway": Workload(AI_GATEWAY / "ratelimit.yaml", (AI_GATEWAY / "ratelimit.yaml",)),
 }

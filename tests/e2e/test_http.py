@@ -120,7 +120,7 @@ def test_rules_that_change_are_shown(tmp_path: Path) -> None:
         assert "shop.user: " in get(server.debug, "/rlconfig").text
         file.write_text("domain: a\n")
         server.wait_for_log("domains: a")
-        assert get(server.debug, "/rlconfig").text == ""
+        assert get(server.debug, "/rlconfig").text == f"# rules from {file}\n"
         file.write_text("bad\n")
         server.wait_for_log("the last good rules stay")
         errors = [

@@ -123,6 +123,27 @@ def test_ratelimit_becomes_the_server_and_ignores_foreign_arguments(tmp_path: Pa
     assert "SIGTERM: draining" in server.log()
 
 
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        (environment()["PENSTOCK_STORE"], "sqlite:////dev/shm/penstock.db"),
+        ("memory:", "memory:"),
+        ("dynamodb://penstock", "dynamodb://penstock"),
+    ],
+)
+def test_buckets_have_a_place_without_a_volume(tmp_path: Path, given: str, used: str) -> None:
+    """Where the image's own folder can't be written, and the operator chose no store."""
+    if os.access("/var/lib/penstock", os.W_OK):
+        pytest.skip("this machine has the image's folder")
+    program = tmp_path / "penstock"
+    program.write_text('#!/bin/sh\necho "$@ $PENSTOCK_STORE"\n')
+    program.chmod(0o700)
+    env = {"PATH": f"{tmp_path}:{os.defpath}", "PENSTOCK_STORE": given}
+    ran = subprocess.run([RATELIMIT], env=env, capture_output=True, text=True, check=True)
+    assert ran.stdout == f"serve {used}\n"
+    assert ("buckets are kept in /dev/shm" in ran.stderr) is (used != given)
+
+
 def test_only_the_volume_is_written(tmp_path: Path, xds: XdsClient) -> None:
     """The server starts, decides and stops where all else is read-only."""
     unshare = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--mount", "-r")

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_without_dynamodb_and_traces_no_sdk_is_loaded(tmp_path: Path, lean: Lean
             assert ran.returncode == 0, ran.stderr
         assert server.terminate() == 0
         assert "Traceback" not in server.log()
+
+
+def test_without_xds_no_grpc_library_is_loaded() -> None:
+    """Neither by a server with the default transport, nor by its workers."""
+    look = "import sys, penstock.server, penstock.workers.worker; print('grpc' in sys.modules)"
+    seen = subprocess.run([sys.executable, "-c", look], capture_output=True, check=True)
+    assert seen.stdout == b"False\n"
 
 
 @pytest.mark.parametrize(

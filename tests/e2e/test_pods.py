@@ -61,16 +61,19 @@ def test_ports_are_those_of_the_settings(workload: Workload) -> None:
 
 
 def test_probes_ask_what_is_there(workload: Workload) -> None:
-    """On the HTTP port, by paths that it has."""
+    """On the HTTP port, by paths that it has. Rules over xDS may never come."""
     probes = {k: v["httpGet"] for k, v in workload.container.items() if k.endswith("Probe")}
-    assert probes["readinessProbe"]["path"] == "/ready"
+    ready = "/healthcheck" if workload.settings.has_xds else "/ready"
+    assert probes["readinessProbe"]["path"] == ready
     for asked in probes.values():
         assert workload.port(asked["port"]) == workload.settings.port
         assert asked["path"] in HTTP_PATHS
 
 
-def test_rules_are_mounted_where_they_are_looked_for(workload: Workload, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [n for n, w in WORKLOADS.items() if not w.settings.has_xds])
+def test_rules_are_mounted_where_they_are_looked_for(name: str, tmp_path: Path) -> None:
     """A ConfigMap of the same folder is there, whole, and its rules load without a warning."""
+    workload = WORKLOADS[name]
     path = PurePosixPath(workload.settings.rules_path())
     volume = workload.volume_at(path)
     assert volume is not None

@@ -14,6 +14,7 @@ from penstock.config.flags import DECLARED
 
 from tests.e2e.outage import Client
 from tests.e2e.rls_client import XdsClient
+from tests.support.ads import ads_server, config, limit
 from tests.support.certificates import Authority
 from tests.support.processes import HTTP, PENSTOCK, Penstock, penstock, wait_for
 from tests.support.web import decide, get
@@ -41,31 +42,31 @@ ISTIO = {
 """As in Istio's sample, but for the place of the rules."""
 
 ENVOY_GATEWAY = {
-    "RUNTIME_ROOT": "data",
+    "RUNTIME_ROOT": "/data",
     "RUNTIME_SUBDIRECTORY": "ratelimit",
     "RUNTIME_IGNOREDOTFILES": "true",
     "RUNTIME_WATCH_ROOT": "false",
-    "REDIS_SOCKET_TYPE": "tcp",
-    "REDIS_URL": "redis.example:6379",
-    "USE_STATSD": "false",
     "LOG_LEVEL": "info",
+    "USE_STATSD": "false",
     "CONFIG_TYPE": "GRPC_XDS_SOTW",
     "CONFIG_GRPC_XDS_SERVER_URL": "envoy-gateway:18001",
-    "CONFIG_GRPC_XDS_NODE_ID": "envoy-ratelimit-0",
+    "CONFIG_GRPC_XDS_NODE_ID": "envoy-ratelimit",
+    "GRPC_SERVER_USE_TLS": "true",
+    "GRPC_SERVER_TLS_CERT": "/certs/tls.crt",
+    "GRPC_SERVER_TLS_KEY": "/certs/tls.key",
+    "GRPC_SERVER_TLS_CA_CERT": "/certs/ca.crt",
     "CONFIG_GRPC_XDS_SERVER_USE_TLS": "true",
     "CONFIG_GRPC_XDS_CLIENT_TLS_CERT": "/certs/tls.crt",
     "CONFIG_GRPC_XDS_CLIENT_TLS_KEY": "/certs/tls.key",
     "CONFIG_GRPC_XDS_SERVER_TLS_CACERT": "/certs/ca.crt",
     "FORCE_START_WITHOUT_INITIAL_CONFIG": "true",
-    "GRPC_SERVER_USE_TLS": "true",
-    "GRPC_SERVER_TLS_CERT": "certs/tls.crt",
-    "GRPC_SERVER_TLS_KEY": "certs/tls.key",
-    "GRPC_CLIENT_TLS_CACERT": "certs/ca.crt",
+    "REDIS_SOCKET_TYPE": "tcp",
+    "REDIS_URL": "redis.example:6379",
     "USE_PROMETHEUS": "true",
-    "PROMETHEUS_ADDR": ":0",
+    "PROMETHEUS_ADDR": ":19001",
     "PROMETHEUS_MAPPER_YAML": "/etc/statsd-exporter/conf.yaml",
 }
-"""As Envoy Gateway sets them, but for places, and the port of metrics, which is 19001 there."""
+"""As Envoy Gateway sets them."""
 
 FREE_PORTS = {"PORT": "0", "GRPC_PORT": "0", "DEBUG_PORT": "0"}
 
@@ -131,42 +132,56 @@ def test_istios_sample_runs_as_it_is(tmp_path: Path, xds: XdsClient) -> None:
     assert "redis:6379" not in log
 
 
-@pytest.mark.usefixtures("config_map")
-def test_envoy_gateways_settings_run_with_rules_from_files(tmp_path: Path) -> None:
-    """Over mTLS, with a port for metrics. Rules over xDS are all that is missing."""
+ROUTE = "httproute/default/shop/rule/0/match/0/shop_example_com"
+BY_ADDRESS = config(
+    "default/eg/http",
+    {"key": ROUTE, "value": ROUTE, "descriptors": [limit("masked_remote_address", "0.0.0.0/0")]},
+)
+"""As Envoy Gateway makes it of a BackendTrafficPolicy that limits by the client's address."""
+
+
+def test_envoy_gateways_deployment_runs_as_it_is(tmp_path: Path) -> None:
+    """But for places and ports: healthy without rules, rules over mTLS, decisions over TLS, and
+    the label that Envoy Gateway's own tests ask Prometheus for."""
     authority = Authority()
-    issued = authority.issue("localhost")
+    issued, theirs = authority.issue("localhost"), authority.issue("localhost")
     (tmp_path / "certs").mkdir()
     for name, content in (
         ("ca.crt", authority.cert), ("tls.crt", issued.cert), ("tls.key", issued.key)
     ):  # fmt: skip
         (tmp_path / "certs" / name).write_bytes(content)
-    ours = authority.issue("envoy")
-    credentials = grpc.ssl_channel_credentials(authority.cert, ours.key, ours.cert)
-    with in_environment(tmp_path, {**ENVOY_GATEWAY, "CONFIG_TYPE": "FILE"}) as server:
-        http, _, metrics = ports(server)
-        with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
-            assert Client(channel).is_alive()
-            assert Client(channel).ask("bob").code == "OK"
-        assert get(f"127.0.0.1:{http}", "/healthcheck").status == 200
-        counted = get(f"127.0.0.1:{metrics}", "/metrics").text
-        log = server.log()
-    assert 'ratelimit_service_total_requests{grpc_method="ShouldRateLimit"} 1' in counted
-    (names,) = ignored(log)
-    unknown = [name for name in ENVOY_GATEWAY if re.match("CONFIG_GRPC|REDIS|PROMETHEUS_M", name)]
-    assert names.split(", ") == sorted([*unknown, "RUNTIME_WATCH_ROOT"])
-    for value in ("redis.example", "envoy-gateway:18001", "statsd-exporter"):
+    pair = [(theirs.key, theirs.cert)]
+    mutual = grpc.ssl_server_credentials(pair, authority.cert, require_client_auth=True)
+    trusting = grpc.ssl_channel_credentials(authority.cert)
+    here = {name: value.replace("/certs", "certs") for name, value in ENVOY_GATEWAY.items()}
+    with ads_server(mutual) as ads:
+        here |= {"CONFIG_GRPC_XDS_SERVER_URL": ads.address, "PROMETHEUS_ADDR": ":0"}
+        with in_environment(tmp_path, here) as server:
+            http, debug, metrics = ports(server)
+            assert get(f"127.0.0.1:{http}", "/healthcheck").text == "OK"
+            assert get(f"127.0.0.1:{http}", "/ready").text == "no rules are loaded\n"
+            ads.publish(BY_ADDRESS)
+            assert ads.wait_for_ack("v1").node == "envoy-ratelimit"
+            with grpc.secure_channel(f"localhost:{server.port}", trusting) as channel:
+                assert Client(channel).is_alive()
+            where = ((ROUTE, ROUTE), ("masked_remote_address", "0.0.0.0/0"))
+            statuses = [
+                decide(f"127.0.0.1:{http}", "default/eg/http", *where).status for _ in range(6)
+            ]
+            counted = get(f"127.0.0.1:{metrics}", "/metrics").text
+            shown = get(f"127.0.0.1:{debug}", "/rlconfig").text
+            assert server.terminate() == 0
+            log = server.log()
+    assert statuses == [200] * 5 + [429]
+    (over,) = re.findall(r"ratelimit_service_rate_limit_over_limit\{(.*)\} 1\n", counted)
+    assert 'key2="masked_remote_address_0_0_0_0/0"' in over
+    assert 'domain="default/eg/http"' in over
+    assert 'penstock_rules_info{source="xds",version="v1"} 1' in counted
+    assert shown.startswith(f"# rules from the xDS server {ads.address}, for the node envoy-rate")
+    unknown = [name for name in ENVOY_GATEWAY if re.match("REDIS|PROMETHEUS_M", name)]
+    assert ignored(log) == [", ".join(sorted([*unknown, "RUNTIME_WATCH_ROOT"]))]
+    for value in ("redis.example", "statsd-exporter"):
         assert value not in log
-
-
-def test_rules_over_xds_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    """Also where the server is to start without rules: there would never be any."""
-    ran = run("serve", cwd=tmp_path, env=ENVOY_GATEWAY)
-    assert ran.code == 2
-    assert last_line(ran) == (
-        "penstock: error: CONFIG_TYPE=GRPC_XDS_SOTW: rules over xDS are not supported yet; "
-        "give rules as files, by --config or RUNTIME_ROOT, and CONFIG_TYPE=FILE"
-    )
 
 
 def test_values_of_ignored_variables_are_never_told(tmp_path: Path, rules: Path) -> None:
@@ -191,6 +206,8 @@ def last_line(ran: Ran) -> str:
     return ran.err.splitlines()[-1]
 
 
+XDS_TLS = {"CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_USE_TLS": "true"}
+
 BAD: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "PORT": ("http", {}),
     "DEBUG_PORT": ("65536", {}),
@@ -201,6 +218,11 @@ BAD: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "missing.pem", {"GRPC_SERVER_USE_TLS": "true", "GRPC_SERVER_TLS_KEY": "rules.yaml"},
     ),
     "CONFIG_TYPE": ("git", {}),
+    "CONFIG_GRPC_XDS_CLIENT_TLS_CERT": (
+        "missing.pem", {**XDS_TLS, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY": "rules.yaml"},
+    ),
+    "CONFIG_GRPC_XDS_SERVER_TLS_CACERT": ("missing.pem", XDS_TLS),
+    "CONFIG_GRPC_XDS_SERVER_TLS_SAN": ("eg", {"CONFIG_TYPE": "GRPC_XDS_SOTW"}),
     "LOCAL_CACHE_SIZE_IN_BYTES": ("1MB", {}),
     "LOG_FORMAT": ("xml", {}),
     "NEAR_LIMIT_RATIO": ("80", {}),

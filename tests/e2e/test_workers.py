@@ -146,7 +146,7 @@ def test_it_says_once_that_it_listens_when_all_workers_serve(server: Penstock) -
     stats = get(server.debug, "/stats").text
     assert "ratelimit.service.rate_limit.example.user.total_hits: 4\n" in stats
     assert "ratelimit_server.json.total_requests: 4\n" in stats
-    assert get(server.debug, "/rlconfig").text.startswith("example.user: unit=DAY")
+    assert "\nexample.user: unit=DAY" in get(server.debug, "/rlconfig").text
 
 
 def test_one_worker_is_one_process(tmp_path: Path, rules: Path) -> None:

@@ -28,6 +28,7 @@ class FaultyStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.policy = store.policy
+        self.retention = store.retention
         self.fault: Fault | None = None
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:

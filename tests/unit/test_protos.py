@@ -1,4 +1,5 @@
-"""The generated code is that of our .proto files, and those are Envoy's on the wire."""
+"""The generated code is that of our .proto files, and on the wire, those are Envoy's and the
+reference server's."""
 
 import subprocess
 import sys
@@ -8,7 +9,14 @@ import pytest
 from google.protobuf import descriptor_pb2, unknown_fields
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
-from penstock._proto import base_pb2, ratelimit_pb2, ratelimit_unit_pb2, rls_pb2
+from penstock._proto import (
+    base_pb2,
+    discovery_pb2,
+    ratelimit_pb2,
+    ratelimit_unit_pb2,
+    rls_conf_pb2,
+    rls_pb2,
+)
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "server/penstock/_proto"
@@ -16,6 +24,8 @@ GENERATED = ROOT / "server/penstock/_proto"
 RLS = "envoy.service.ratelimit.v3"
 DESCRIPTOR = "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor"
 RESPONSE = f"{RLS}.RateLimitResponse"
+DISCOVERY = "envoy.service.discovery.v3"
+RULES = "ratelimit.config.ratelimit.v3"
 
 MESSAGES = {
     f"{RLS}.RateLimitRequest": (
@@ -49,17 +59,46 @@ MESSAGES = {
         "id=3 string",
     ),
     "envoy.config.core.v3.HeaderValue": ("key=1 string", "value=2 string", "raw_value=3 bytes"),
+    "envoy.config.core.v3.Node": (
+        "id=1 string", "metadata=3 google.protobuf.Struct", "user_agent_name=6 string",
+        "user_agent_version=7 string in user_agent_version_type",
+    ),
+    f"{DISCOVERY}.DiscoveryRequest": (
+        "version_info=1 string", "node=2 envoy.config.core.v3.Node",
+        "resource_names=3 repeated string", "type_url=4 string", "response_nonce=5 string",
+        f"error_detail=6 {DISCOVERY}.DiscoveryRequest.Status",
+    ),
+    # google.rpc.Status, under a name of our own.
+    f"{DISCOVERY}.DiscoveryRequest.Status": ("code=1 int32", "message=2 string"),
+    f"{DISCOVERY}.DiscoveryResponse": (
+        "version_info=1 string", "resources=2 repeated google.protobuf.Any", "type_url=4 string",
+        "nonce=5 string",
+    ),
+    f"{RULES}.RateLimitConfig": (
+        "name=1 string", "domain=2 string", f"descriptors=3 repeated {RULES}.RateLimitDescriptor",
+    ),
+    f"{RULES}.RateLimitDescriptor": (
+        "key=1 string", "value=2 string", f"rate_limit=3 {RULES}.RateLimitPolicy",
+        f"descriptors=4 repeated {RULES}.RateLimitDescriptor", "shadow_mode=5 bool",
+        "detailed_metric=6 bool", "quota_mode=7 bool", "metadata=8 google.protobuf.Struct",
+    ),
+    f"{RULES}.RateLimitPolicy": (
+        f"unit=1 {RULES}.RateLimitUnit", "requests_per_unit=2 uint32", "unlimited=3 bool",
+        "name=4 string", f"replaces=5 repeated {RULES}.RateLimitReplace",
+    ),
+    f"{RULES}.RateLimitReplace": ("name=1 string",),
 }  # fmt: skip
-"""Names, numbers and types as Envoy has them."""
+"""Names, numbers and types as Envoy and the reference server have them."""
 
 UNITS = ("UNKNOWN=0", "SECOND=1", "MINUTE=2", "HOUR=3", "DAY=4", "MONTH=5", "YEAR=6")
 ENUMS = {
     f"{RESPONSE}.Code": ("UNKNOWN=0", "OK=1", "OVER_LIMIT=2"),
     f"{RESPONSE}.RateLimit.Unit": (*UNITS, "WEEK=7"),
     "envoy.type.v3.RateLimitUnit": UNITS,
+    f"{RULES}.RateLimitUnit": (*UNITS, "WEEK=7"),
 }
 
-MODULES = (base_pb2, ratelimit_pb2, ratelimit_unit_pb2, rls_pb2)
+MODULES = (base_pb2, discovery_pb2, ratelimit_pb2, ratelimit_unit_pb2, rls_conf_pb2, rls_pb2)
 
 
 def all_messages() -> dict[str, Descriptor]:
@@ -130,6 +169,17 @@ def test_the_service_is_envoys() -> None:
     assert method.input_type.full_name == f"{RLS}.RateLimitRequest"
     assert method.output_type.full_name == RESPONSE
     assert (method.client_streaming, method.server_streaming) == (False, False)
+
+
+def test_the_service_of_rules_is_envoys() -> None:
+    """One method with a stream in each direction, under Envoy's name."""
+    (service,) = discovery_pb2.DESCRIPTOR.services_by_name.values()
+    assert service.full_name == f"{DISCOVERY}.AggregatedDiscoveryService"
+    (method,) = service.methods
+    assert method.name == "StreamAggregatedResources"
+    assert method.input_type.full_name == f"{DISCOVERY}.DiscoveryRequest"
+    assert method.output_type.full_name == f"{DISCOVERY}.DiscoveryResponse"
+    assert (method.client_streaming, method.server_streaming) == (True, True)
 
 
 def test_generated_code_needs_no_package_named_envoy() -> None:

@@ -86,6 +86,23 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _pairs(text: str) -> Tags:
+    """Read node metadata. The reference server skips parts without a `=`, and so does this."""
+    found = [part.split("=", 1) for part in text.split(",")]
+    return tuple((pair[0], pair[1]) for pair in found if len(pair) == 2)
+
+
+def _headers(text: str) -> Tags:
+    """Read headers for gRPC. Their values may be secrets, so errors show none of the text."""
+    found = [part.strip().partition(":") for part in text.split(",") if part.strip()]
+    for number, (name, _, value) in enumerate(found, start=1):
+        if re.fullmatch(r"[0-9a-zA-Z_.-]+", name) is None or not value:
+            raise ValueError(f"header {number} has no name or value: write name:value,name:value")
+        if not value.isascii() or not value.isprintable():
+            raise ValueError(f"header {number} has a value with characters that it can't have")
+    return tuple((name.lower(), value) for name, _, value in found)
+
+
 def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
     """Accept a choice in any case. `others` are more names for some choices."""
 
@@ -127,6 +144,9 @@ CALLS: Final = Kind(_between(1, 1_000_000), "1-1000000")
 WORKERS: Final = Kind(_workers, f"1-{MAX_WORKERS}|auto")
 # Decoding 1 MiB takes 20 ms. A longer request would make other callers wait too long.
 REQUEST_BYTES: Final = Kind(_between(1_024, 1_048_576), "1024-1048576")
+MESSAGE_BYTES: Final = Kind(_between(1_024, 104_857_600), "1024-104857600")
+PAIRS: Final = Kind(_pairs, "PAIRS", lambda pairs: ",".join(f"{k}={v}" for k, v in pairs))
+HEADERS: Final = Kind(_headers, "HEADERS", lambda pairs: ",".join(f"{k}:{v}" for k, v in pairs))
 TAGS: Final = Kind(_tags, "TAGS", lambda tags: ",".join(f"{k}:{v}" for k, v in tags))
 NAMES: Final = Kind(_names, "NAMES", ",".join)
 FORMAT: Final = Kind(_one_of("text", "json"), "text|json")

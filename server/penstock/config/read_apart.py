@@ -13,7 +13,7 @@ import marshal
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -44,29 +44,34 @@ class ReadingError(ConfigError):
 async def read_apart(source: RulesSource) -> LoadedRules:
     """Load rules. RulesError if they have errors, ReadingError if the process fails."""
     options = [str(int(source.ignore_dot_files)), str(int(source.merge_domains))]
+    output = await run_apart(__name__, *options, os.fspath(source.path))
+    return await run(unpack(output))
+
+
+async def run_apart(module: str, *arguments: str, stdin: bytes | None = None) -> bytes:
+    """What a process writes that runs a module of ours. ReadingError if the process fails."""
     # -P: no module of the working directory can take the place of ours.
-    command = [sys.executable, "-P", "-m", __name__, *options, os.fspath(source.path)]
+    command = [sys.executable, "-P", "-m", module, *arguments]
     try:
         async with asyncio.timeout(READ_S):
-            output = await _run(command)
+            return await _run(command, stdin)
     except TimeoutError as exc:
         raise ReadingError(f"it took more than {READ_S:.0f} s") from exc
     except OSError as exc:
         raise ReadingError(f"a process can't be started: {exc.strerror}") from exc
-    return await run(unpack(output))
 
 
-async def _run(command: list[str]) -> bytes:
+async def _run(command: list[str], stdin: bytes | None) -> bytes:
     """What a process writes. The process is ended if the caller is cancelled."""
     process = await asyncio.create_subprocess_exec(
         *command,
-        stdin=DEVNULL,
+        stdin=DEVNULL if stdin is None else PIPE,
         stdout=PIPE,
         stderr=PIPE,
         start_new_session=True,  # an interrupt from the keyboard is the server's business
     )
     try:
-        output, said = await process.communicate()
+        output, said = await process.communicate(stdin)
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
@@ -79,16 +84,23 @@ async def _run(command: list[str]) -> bytes:
 
 
 def unpack(output: bytes) -> Slices[LoadedRules]:
-    """Make rules of what `read` has written."""
+    """Make rules of what `write_rules` has written."""
+    check_packed(output)
     unpacking = Unpacking()
     for kind, content in _messages(output):
-        if kind == "errors":
-            raise RulesError(Problem(*one) for one in content)
         if kind == "warnings":
             return LoadedRules(unpacking.rules(), tuple(Problem(*one) for one in content))
         unpacking.add(content)
         yield
     raise ReadingError("the process that reads them handed over only a part")
+
+
+def check_packed(output: bytes) -> None:
+    """RulesError if errors were written instead of rules."""
+    for kind, content in _messages(output):
+        if kind == "errors":
+            raise RulesError(Problem(*one) for one in content)
+        return
 
 
 def _messages(output: bytes) -> Iterator[tuple[str, Any]]:
@@ -105,10 +117,10 @@ def _write(file: BinaryIO, kind: str, content: list[Any]) -> None:
     file.write(len(message).to_bytes(LENGTH_BYTES) + message)
 
 
-def read(source: RulesSource, file: BinaryIO) -> None:
-    """Read the rules, and write rows and warnings, or errors."""
+def write_rules(load: Callable[[], LoadedRules], file: BinaryIO) -> None:
+    """Load rules, and write rows and warnings, or errors."""
     try:
-        loaded = source.load()
+        loaded = load()
     except RulesError as exc:
         _write(file, "errors", [(one.file, one.line, one.text) for one in exc.errors])
         return
@@ -118,13 +130,18 @@ def read(source: RulesSource, file: BinaryIO) -> None:
     _write(file, "warnings", [(one.file, one.line, one.text) for one in loaded.warnings])
 
 
-def main() -> None:
+def begin_apart() -> None:
+    """Set up a process that only reads rules."""
     os.nice(LOW_PRIORITY)
     # The process ends soon. Without looks for garbage it takes half of the time.
     gc.disable()
+
+
+def main() -> None:
+    begin_apart()
     ignore_dot_files, merge_domains, path = sys.argv[1:]
     source = RulesSource(Path(path), ignore_dot_files == "1", merge_domains == "1")
-    read(source, sys.stdout.buffer)
+    write_rules(source.load, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,6 @@ IGNORED: Final = {
     "USE_DOG_STATSD": "Penstock supports only Prometheus and StatsD",
     "USE_DOG_STATSD_MOGRIFIERS": "Penstock supports only Prometheus and StatsD",
     "PROMETHEUS_MAPPER_YAML": "the names and labels of metrics are fixed",
-    "CONFIG_GRPC_XDS_*": "Penstock does not support rules over xDS yet",
-    "XDS_CLIENT_*": "Penstock does not support rules over xDS yet",
 }
 """Names, or beginnings of names with a `*`, and the reasons."""
 

@@ -79,30 +79,8 @@ class RulesSource:
         paths = self.files(cannot_list)
         if not paths and not problems.errors_found:
             problems.error(str(self.path), 0, "the directory has no rules files")
-        rules = self._assemble([f for path in paths if (f := self._read(path, problems))])
-        problems.raise_errors()
-        return LoadedRules(rules, problems.warnings)
-
-    def _assemble(self, files: list[RulesFile]) -> Rules:
-        descriptors: dict[str, list[Placed]] = {}
-        mappings: dict[str, list[PlacedMapping]] = {}
-        for file in files:
-            if file.domain in descriptors and not self.merge_domains:
-                file.file.error(file.source, f"duplicate domain '{file.domain}' in config file")
-                continue
-            descriptors.setdefault(file.domain, []).extend(file.descriptors)
-            mappings.setdefault(file.domain, []).extend(file.mappings)
-        for name, level in descriptors.items():
-            check_duplicates(level, f"{name}.")
-            check_mappings(mappings[name])
-        return {
-            name: Domain(
-                name,
-                Children(placed.node for placed in level),
-                Mappings(name, {one.mapping.keys: one.mapping for one in mappings[name]}),
-            )
-            for name, level in descriptors.items()
-        }
+        files = [f for path in paths if (f := self._read(path, problems))]
+        return combine(files, problems, merge_domains=self.merge_domains)
 
     def _read(self, path: Path, problems: Problems) -> RulesFile | None:
         try:
@@ -128,3 +106,32 @@ class RulesSource:
         else:
             return read_rules_file(str(path), text, problems)
         return None
+
+
+def combine(files: list[RulesFile], problems: Problems, *, merge_domains: bool) -> LoadedRules:
+    """Make domains of all files. RulesError has all errors, also those found before."""
+    rules = _assemble(files, merge_domains)
+    problems.raise_errors()
+    return LoadedRules(rules, problems.warnings)
+
+
+def _assemble(files: list[RulesFile], merge_domains: bool) -> Rules:
+    descriptors: dict[str, list[Placed]] = {}
+    mappings: dict[str, list[PlacedMapping]] = {}
+    for file in files:
+        if file.domain in descriptors and not merge_domains:
+            file.file.error(file.source, f"duplicate domain '{file.domain}' in config file")
+            continue
+        descriptors.setdefault(file.domain, []).extend(file.descriptors)
+        mappings.setdefault(file.domain, []).extend(file.mappings)
+    for name, level in descriptors.items():
+        check_duplicates(level, f"{name}.")
+        check_mappings(mappings[name])
+    return {
+        name: Domain(
+            name,
+            Children(placed.node for placed in level),
+            Mappings(name, {one.mapping.keys: one.mapping for one in mappings[name]}),
+        )
+        for name, level in descriptors.items()
+    }

@@ -51,8 +51,11 @@ def read_rules_file(name: str, text: str, problems: Problems) -> RulesFile | Non
     file = YamlFile(name, problems)
     before = problems.errors_found
     root = file.compose(text)
-    if problems.errors_found > before:
-        return None
+    return None if problems.errors_found > before else read_tree(file, root)
+
+
+def read_tree(file: YamlFile, root: yaml.Node | None) -> RulesFile | None:
+    """Read the nodes of one file. None if nothing in the file can be used."""
     if root is not None and not isinstance(root, yaml.MappingNode):
         file.error(root, "error loading config file: the file must be a map with a domain")
         return None

@@ -17,8 +17,11 @@ from penstock.config.kinds import (
     DURATION,
     EVENT_LOOP,
     FORMAT,
+    HEADERS,
     LEVEL,
+    MESSAGE_BYTES,
     NAMES,
+    PAIRS,
     PORT,
     PROTOCOL,
     REQUEST_BYTES,
@@ -42,7 +45,7 @@ ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the reference server's default: Envo
 
 def _setting(env: str, kind: Kind, default: Any, doc: str, *, is_secret: bool = False) -> Any:
     metadata = {"env": env, "kind": kind, "doc": doc}
-    return field(default=default, metadata=metadata, repr=not is_secret)
+    return field(default=default, repr=not is_secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +171,12 @@ class Settings:
         False,
         "/ready fails while the store can't be read, or the SQLite file can't be written",
     )
-    healthy_with_at_least_one_config_loaded: bool = _setting(
+    healthy_with_at_least_one_config_loaded: bool | None = _setting(
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
         BOOL,
-        True,
-        "health checks fail until rules are loaded",
+        None,
+        "health checks fail until rules are loaded; the default is true for rules from files, and "
+        "false for rules over xDS: a control plane without rules may never send any",
     )
     drain_timeout: int = _setting(
         "PENSTOCK_DRAIN_TIMEOUT",
@@ -181,7 +185,96 @@ class Settings:
         "time that clients have after SIGTERM to move to other servers",
     )
     config_type: str = _setting(
-        "CONFIG_TYPE", SOURCE, "file", "where rules come from; xDS is not supported yet"
+        "CONFIG_TYPE", SOURCE, "file", "where rules come from: files, or an xDS server"
+    )
+    config_grpc_xds_server_url: str = _setting(
+        "CONFIG_GRPC_XDS_SERVER_URL",
+        TEXT,
+        "localhost:18000",
+        "host and port of the xDS server that rules come from",
+    )
+    config_grpc_xds_node_id: str = _setting(
+        "CONFIG_GRPC_XDS_NODE_ID",
+        TEXT,
+        "default",
+        "name by which the xDS server knows for whom the rules are",
+    )
+    config_grpc_xds_node_metadata: Tags = _setting(
+        "CONFIG_GRPC_XDS_NODE_METADATA",
+        PAIRS,
+        (),
+        "metadata of the node for the xDS server: key=value,key=value",
+    )
+    config_grpc_xds_server_connect_retry_interval: int = _setting(
+        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+        DURATION,
+        3_000,
+        "pause after a failure to connect to the xDS server, up to 50 % shorter or longer",
+    )
+    config_grpc_xds_client_additional_headers: Tags = _setting(
+        "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+        HEADERS,
+        (),
+        "headers for the xDS server: name:value,name:value",
+        is_secret=True,
+    )
+    config_grpc_xds_server_use_tls: bool = _setting(
+        "CONFIG_GRPC_XDS_SERVER_USE_TLS", BOOL, False, "connect to the xDS server over TLS"
+    )
+    config_grpc_xds_client_tls_cert: str = _setting(
+        "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+        TEXT,
+        "",
+        "PEM file with the certificate for the xDS server; the next connection uses a new file",
+    )
+    config_grpc_xds_client_tls_key: str = _setting(
+        "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+        TEXT,
+        "",
+        "PEM file with the private key for the xDS server; the next connection uses a new file",
+    )
+    config_grpc_xds_server_tls_cacert: str = _setting(
+        "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+        TEXT,
+        "",
+        "PEM file with CAs; the xDS server must have a certificate from one of these CAs, or from "
+        "one of the system's if this is empty; the next connection uses a new file",
+    )
+    config_grpc_xds_server_tls_san: str = _setting(
+        "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
+        TEXT,
+        "",
+        "name that the xDS server's certificate must have, if it differs from the host",
+    )
+    xds_client_backoff_initial_interval: int = _setting(
+        "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
+        DURATION,
+        10_000,
+        "pause after a stream from the xDS server has ended; doubles while streams bring nothing",
+    )
+    xds_client_backoff_max_interval: int = _setting(
+        "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
+        DURATION,
+        60_000,
+        "longest pause after a stream from the xDS server has ended",
+    )
+    xds_client_backoff_random_factor: float = _setting(
+        "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
+        SHARE,
+        0.5,
+        "share by which the pause after a stream is shorter or longer, at random",
+    )
+    xds_client_backoff_jitter: bool = _setting(
+        "XDS_CLIENT_BACKOFF_JITTER",
+        BOOL,
+        True,
+        "whether the pause after a stream is random",
+    )
+    xds_client_max_msg_size_in_bytes: int = _setting(
+        "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+        MESSAGE_BYTES,
+        4_194_304,
+        "largest response of the xDS server in bytes; 20,000 rules take 1 to 5 MB",
     )
     runtime_root: str = _setting(
         "RUNTIME_ROOT", TEXT, "", "first part of the path of the rules directory"
@@ -205,7 +298,8 @@ class Settings:
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
         BOOL,
         False,
-        "start even if the rules can't be used; requests fail until rules are loaded",
+        "start even if the rules can't be used, or have not come over xDS yet; requests fail until "
+        "rules are loaded",
     )
     shadow_mode: bool = _setting(
         "SHADOW_MODE",
@@ -353,6 +447,16 @@ class Settings:
     tracing_sampling_rate: float = _setting(
         "TRACING_SAMPLING_RATE", SHARE, 1.0, "share of traces to record, unless the caller decides"
     )
+
+    @property
+    def has_xds(self) -> bool:
+        """Whether rules come over xDS."""
+        return self.config_type != "file"
+
+    @property
+    def health_needs_rules(self) -> bool:
+        wanted = self.healthy_with_at_least_one_config_loaded
+        return not self.has_xds if wanted is None else wanted
 
     def rules_path(self) -> Path:
         """The path of the rules; ConfigError if no setting names a path."""

@@ -5,7 +5,7 @@ The law of this file: rules with errors change nothing. They only cause a log me
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from penstock.config.problems import RulesError
@@ -66,6 +66,11 @@ class RulesWatcher:
             # Only now: if anything else goes wrong above, the next poll looks at this change again.
             self._seen = fingerprint
             yield loaded
+
+    async def follow(self, use: Callable[[LoadedRules], Awaitable[None]]) -> None:
+        """Have the new rules used after each change without errors, for ever."""
+        async for loaded in self.changes():
+            await use(loaded)
 
     async def _read(self, fingerprint: Fingerprint) -> LoadedRules:
         if sum(size for *_, size in fingerprint) < SMALL_BYTES:

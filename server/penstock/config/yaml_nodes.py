@@ -12,7 +12,7 @@ from penstock.config.problems import Problems
 from penstock.config.yaml_scalars import BOOL, INT, MERGE, NULL, TRUTHS, whole_number
 
 _BINARY: Final = "tag:yaml.org,2002:binary"
-_STR: Final = "tag:yaml.org,2002:str"
+STR: Final = "tag:yaml.org,2002:str"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 
@@ -126,7 +126,7 @@ def is_null(node: yaml.Node | None) -> bool:
 
 
 def is_text(node: yaml.Node) -> bool:
-    return _is_scalar(node, _STR)
+    return _is_scalar(node, STR)
 
 
 class _Constructor(yaml.constructor.SafeConstructor):

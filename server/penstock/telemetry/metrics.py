@@ -133,6 +133,25 @@ class Metrics:
             "Requests that a rule's limit admits at once.",
             ("domain", "rule", "limit"),
         )
+        self.rules_info = self._gauges(
+            "penstock_rules_info",
+            "Always 1. The labels have the source of the rules (file, xds), and the version that "
+            "the xDS server gave them.",
+            ("source", "version"),
+        )
+        self.xds_connected = self._gauge(
+            "penstock_xds_connected", "1 while the stream from the xDS server is open, else 0."
+        )
+        self.xds_responses = self._counters(
+            "penstock_xds_responses_total",
+            "Responses of the xDS server, by the answer: ack, or nack if the rules had errors.",
+            ("answer",),
+        )
+        self.xds_last_response = self._gauges(
+            "penstock_xds_last_response_timestamp_seconds",
+            "When the last ack and the last nack were sent, in seconds since the epoch.",
+            ("answer",),
+        )
 
         # The store.
         self.store_writes = self._counters(

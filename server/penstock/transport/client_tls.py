@@ -1,6 +1,5 @@
 """TLS of a client: its files, and what these are called where the user gives them."""
 
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -8,7 +7,7 @@ from typing import Final, NamedTuple
 import grpc
 
 from penstock.errors import ConfigError
-from penstock.transport.pem import check_certificates, check_pair, read_pem
+from penstock.transport.pem import check_pair, read_pem, read_roots
 
 
 class TlsNames(NamedTuple):
@@ -50,7 +49,8 @@ class ClientTls:
 
 def read_credentials(tls: ClientTls, names: TlsNames) -> grpc.ChannelCredentials:
     """Read the files. ConfigError with the name of the flag or argument if a file can't be used."""
-    roots = _roots(names.ca, tls.ca) if tls.ca else _system_roots(names)
+    named_by = names.ca if tls.ca else names.tls
+    roots = read_roots(named_by, tls.ca, f"name them with {names.ca_file}").data
     if tls.cert is None and tls.key is None:
         return grpc.ssl_channel_credentials(roots)
     if tls.cert is None or tls.key is None:
@@ -58,21 +58,3 @@ def read_credentials(tls: ClientTls, names: TlsNames) -> grpc.ChannelCredentials
     cert, key = read_pem(names.cert, tls.cert), read_pem(names.key, tls.key)
     check_pair(cert, key)
     return grpc.ssl_channel_credentials(roots, key.data, cert.data)
-
-
-def _roots(named_by: str, path: Path) -> bytes:
-    ca = read_pem(named_by, path)
-    check_certificates(ca)
-    return ca.data
-
-
-def _system_roots(names: TlsNames) -> bytes:
-    """The CAs that OpenSSL trusts, also by SSL_CERT_FILE. gRPC would use a list of its own."""
-    found = ssl.get_default_verify_paths()
-    if found.cafile:
-        return _roots(names.tls, Path(found.cafile))
-    files = sorted(Path(found.capath).glob("*.[0-9]")) if found.capath else ()
-    if not files:
-        text = f"{names.tls}: no CAs found on this system: name them with {names.ca_file}"
-        raise ConfigError(text)
-    return b"\n".join(read_pem(names.tls, file).data for file in files)

@@ -4,13 +4,16 @@ The law of this file: no other file imports generated code.
 """
 
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
-from penstock._proto import leases_pb2, rls_pb2
+from penstock._proto import base_pb2, discovery_pb2, leases_pb2, rls_conf_pb2, rls_pb2
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import show
 from penstock.core.lease import Ask, Recorded, Refused
@@ -245,3 +248,134 @@ def decode_leased(data: bytes) -> Recorded | Refused:
         return dict(message.amounts)
     refused = message.refused
     return Refused(refused.entity, refused.limit, refused.wait_ms, refused.burst)
+
+
+# Rules over xDS.
+
+ADS_METHOD: Final = (
+    f"/{discovery_pb2.DESCRIPTOR.services_by_name['AggregatedDiscoveryService'].full_name}"
+    "/StreamAggregatedResources"
+)
+RULES_TYPE: Final = f"type.googleapis.com/{rls_conf_pb2.RateLimitConfig.DESCRIPTOR.full_name}"
+
+_INVALID_ARGUMENT: Final = 3
+"""The code of google.rpc.Status."""
+
+
+@dataclass(frozen=True, slots=True)
+class XdsNode:
+    """Who asks an xDS server."""
+
+    id: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    """The version of Penstock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """The envelope of a DiscoveryResponse, without its resources."""
+
+    version: str
+    nonce: str
+    type_url: str
+    digest: bytes
+    """The same for the same types and resources, in whatever order."""
+
+
+def encode_discovery(node: XdsNode, version: str, nonce: str = "", error: str = "") -> bytes:
+    """Write a DiscoveryRequest for all rules. An error makes the request a NACK."""
+    message = discovery_pb2.DiscoveryRequest(
+        version_info=version,
+        node=base_pb2.Node(id=node.id, user_agent_name="penstock", user_agent_version=node.version),
+        type_url=RULES_TYPE,
+        response_nonce=nonce,
+    )
+    message.node.metadata.update(node.metadata)
+    if error:
+        message.error_detail.code = _INVALID_ARGUMENT
+        message.error_detail.message = error
+    return message.SerializeToString()
+
+
+def decode_discovered(data: bytes) -> Discovered:
+    """Read the envelope of a DiscoveryResponse. ValueError if the bytes are something else."""
+    message = _discovery_response(data)
+    parts = [blake2b(one.value, key=_short(one.type_url)).digest() for one in message.resources]
+    digest = blake2b(b"".join(sorted(parts)), key=_short(message.type_url))
+    return Discovered(message.version_info, message.nonce, message.type_url, digest.digest())
+
+
+def _short(text: str) -> bytes:
+    return blake2b(text.encode()).digest()
+
+
+def decode_rules(data: bytes) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """Read the resources of a DiscoveryResponse: names, and the values that a rules file would
+    have. Instead of values, the reason why a resource can't be read."""
+    for number, one in enumerate(_discovery_response(data).resources, start=1):
+        unnamed = f"resource {number}"
+        if one.type_url != RULES_TYPE:
+            yield unnamed, f"not a RateLimitConfig, but '{show(one.type_url)}'"
+            continue
+        try:
+            config = rls_conf_pb2.RateLimitConfig.FromString(one.value)
+        except DecodeError as exc:
+            yield unnamed, f"not a RateLimitConfig: {exc}"
+            continue
+        descriptors = [_rules_descriptor(one) for one in config.descriptors]
+        yield config.name or unnamed, {"domain": config.domain, "descriptors": descriptors}
+
+
+def _discovery_response(data: bytes) -> Any:
+    try:
+        return discovery_pb2.DiscoveryResponse.FromString(data)
+    except DecodeError as exc:
+        raise ValueError(f"not a DiscoveryResponse: {exc}") from exc
+
+
+def _rules_descriptor(message: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {"key": message.key}
+    if message.value:
+        fields["value"] = message.value
+    for name in ("shadow_mode", "detailed_metric", "quota_mode"):
+        if getattr(message, name):
+            fields[name] = True
+    if message.HasField("rate_limit"):
+        fields["rate_limit"] = _rules_limit(message.rate_limit)
+    if message.HasField("metadata"):
+        fields["metadata"] = _struct_fields(message.metadata)
+    if message.descriptors:
+        fields["descriptors"] = [_rules_descriptor(one) for one in message.descriptors]
+    return fields
+
+
+def _rules_limit(message: Any) -> dict[str, Any]:
+    known = rls_conf_pb2.RateLimitUnit.DESCRIPTOR.values_by_number.get(message.unit)
+    fields: dict[str, Any] = {
+        "unit": known.name if known else str(message.unit),
+        "requests_per_unit": message.requests_per_unit,
+    }
+    if message.unlimited:
+        fields["unlimited"] = True
+    if message.name:
+        fields["name"] = message.name
+    if message.replaces:
+        fields["replaces"] = [{"name": one.name} for one in message.replaces]
+    return fields
+
+
+def _struct_fields(struct: Any) -> dict[str, Any]:
+    return {key: _struct_value(value) for key, value in struct.fields.items()}
+
+
+def _struct_value(value: Any) -> Any:
+    match value.WhichOneof("kind"):
+        case "struct_value":
+            return _struct_fields(value.struct_value)
+        case "list_value":
+            return [_struct_value(one) for one in value.list_value.values]
+        case "null_value" | None:
+            return None
+        case kind:
+            return getattr(value, kind)

@@ -27,6 +27,9 @@ NOT_ITS_KEY: Final = {
 }
 
 
+Fingerprint = tuple[tuple[int, int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Pem:
     """The content of a file. `where` names the file, and the setting or flag that names it."""
@@ -57,6 +60,36 @@ def check_certificates(pem: Pem) -> None:
     trust(context, pem)
     if not context.cert_store_stats()["x509"]:
         raise ConfigError(f"{pem.where}: no certificate in PEM form")
+
+
+def fingerprint(*paths: Path | None) -> Fingerprint:
+    """A value that changes when a file is changed, removed or swapped, also behind a link."""
+    found = []
+    for path in paths:
+        try:
+            now = path.stat() if path else None
+        except (OSError, ValueError):
+            now = None
+        found.append((now.st_ino, now.st_mtime_ns, now.st_size) if now else (0, 0, 0))
+    return tuple(found)
+
+
+def read_roots(named_by: str, path: Path | None, otherwise: str) -> Pem:
+    """Certificates to trust: those of a file, or those that OpenSSL trusts, also by SSL_CERT_FILE.
+
+    gRPC would use a list of its own. ConfigError says what to do `otherwise` if there are none.
+    """
+    found = ssl.get_default_verify_paths()
+    if path is None and found.cafile:
+        path = Path(found.cafile)
+    if path is not None:
+        roots = read_pem(named_by, path)
+        check_certificates(roots)
+        return roots
+    files = sorted(Path(found.capath).glob("*.[0-9]")) if found.capath else ()
+    if not files:
+        raise ConfigError(f"{named_by}: no CAs found on this system: {otherwise}")
+    return Pem(named_by, b"\n".join(read_pem(named_by, file).data for file in files))
 
 
 def trust(context: ssl.SSLContext, pem: Pem) -> None:

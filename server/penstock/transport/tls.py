@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from penstock.errors import ConfigError
-from penstock.transport.pem import Pem, check_certificates, check_pair, is_expired, read_pem
+from penstock.transport.pem import (
+    Fingerprint,
+    Pem,
+    check_certificates,
+    check_pair,
+    fingerprint,
+    is_expired,
+    read_pem,
+)
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -21,8 +29,6 @@ CERT: Final = "GRPC_SERVER_TLS_CERT"
 KEY: Final = "GRPC_SERVER_TLS_KEY"
 CLIENT_CA: Final = "GRPC_CLIENT_TLS_CACERT"
 CLIENT_SAN: Final = "GRPC_CLIENT_TLS_SAN"
-
-Fingerprint = tuple[tuple[int, int, int], ...]
 
 T = TypeVar("T")
 
@@ -106,15 +112,7 @@ class FollowedTls(Generic[T]):
         return fresh
 
     def _fingerprint(self) -> Fingerprint:
-        """A value that changes when a file is changed, removed or swapped, also behind a link."""
-        found = []
-        for path in (self._tls.cert, self._tls.key, self._tls.client_ca):
-            try:
-                now = path.stat() if path else None
-            except (OSError, ValueError):
-                now = None
-            found.append((now.st_ino, now.st_mtime_ns, now.st_size) if now else (0, 0, 0))
-        return tuple(found)
+        return fingerprint(self._tls.cert, self._tls.key, self._tls.client_ca)
 
     def _read(self, *, may_be_expired: bool) -> TlsFiles:
         cert, key = read_pem(CERT, self._tls.cert), read_pem(KEY, self._tls.key)

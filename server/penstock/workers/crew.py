@@ -1,6 +1,7 @@
 """All workers as one engine behind the front: they answer calls, and are asked as one."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -10,6 +11,7 @@ from typing import Final
 from penstock.build import grpc_listener, rules_source
 from penstock.config.problems import RulesError
 from penstock.config.settings import Settings
+from penstock.feeds import as_comments
 from penstock.slices import run, run_at_once
 from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
@@ -23,7 +25,10 @@ from penstock.workers.lanes import HandOver
 from penstock.workers.orders import Begin
 from penstock.workers.port import reserve
 from penstock.workers.remote import RemoteService
+from penstock.workers.rules import xds_client
 from penstock.workers.slot import Slot
+
+LOG: Final = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """Between two looks at workers that may hang."""
@@ -38,11 +43,12 @@ ANSWER_S: Final = 2.0
 @asynccontextmanager
 async def open_crew(settings: Settings) -> AsyncIterator["Crew"]:
     """Check what can be checked once for all workers; ConfigError if something is wrong."""
-    try:
-        rules_source(settings).load()
-    except RulesError:
-        if not settings.force_start_without_initial_config:
-            raise
+    if not settings.has_xds:
+        try:
+            rules_source(settings).load()
+        except RulesError:
+            if not settings.force_start_without_initial_config:
+                raise
     listener = grpc_listener(settings)
     if settings.transport == "grpcio":
         async with reserve(listener) as port:
@@ -64,9 +70,14 @@ class Crew:
         self._address = listener.address
         self._listening = listening
         self._hand_over: HandOver | None = None
+        self._settings = settings
+        self._xds = xds_client(settings, self.metrics) if settings.has_xds else None
+        self._packed = b""
+        """The rules that came last over xDS."""
+        self._has_rules = asyncio.Event()
         begin = Begin(settings, listener.port)
         self._slots = [
-            Slot(number, begin, self._has_serving, self._brief, self._retire)
+            Slot(number, begin, self._has_serving, self._brief, self._retire, lambda: self._packed)
             for number in range(1, settings.workers + 1)
         ]
         self.service: Final = RemoteService(self._slots)
@@ -77,7 +88,13 @@ class Crew:
         watch_process(self.metrics)
 
     async def prepare(self) -> None:
-        """Nothing: workers prepare themselves."""
+        """Wait for rules that come over xDS. All else, workers prepare themselves."""
+        if self._xds is None:
+            return
+        self.parts.keep(Work("the watch over the rules", self._follow_rules))
+        if not self._settings.force_start_without_initial_config:
+            LOG.info("waiting for the first rules")
+            await self._has_rules.wait()
 
     async def start(self) -> str:
         """Start all workers; returns their address when all serve. ConfigError if one can't."""
@@ -119,11 +136,12 @@ class Crew:
         return "; ".join(_once(await self._ask_all("ready", READY_S, "does not answer")))
 
     async def read_rules(self) -> bytes:
-        """The rules of the first worker that answers. All workers follow the same files."""
+        """The rules of the first worker that answers. All workers have the same rules."""
+        source = b"" if self._xds is None else as_comments(self._xds.status.lines())
         for slot in self._slots:
             with suppress(ChannelError):
-                return str(await slot.ask("rules", timeout_s=ANSWER_S)).encode()
-        return b""
+                return source + str(await slot.ask("rules", timeout_s=ANSWER_S)).encode()
+        return source
 
     async def read_metrics(self) -> list[AnyFamily]:
         await asyncio.gather(*[slot.read_metrics() for slot in self._slots])
@@ -162,6 +180,15 @@ class Crew:
 
         running = [slot for slot in self._slots if slot.worker is not None]
         return await asyncio.gather(*map(ask, running))
+
+    async def _follow_rules(self) -> None:
+        async def use(packed: bytes) -> None:
+            self._packed = packed
+            self._has_rules.set()
+            await asyncio.gather(*[slot.use_rules() for slot in self._slots])
+
+        if self._xds is not None:
+            await self._xds.follow(use)
 
     async def _watch(self) -> None:
         while True:

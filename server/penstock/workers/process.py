@@ -14,6 +14,7 @@ from penstock.errors import ConfigError
 from penstock.telemetry.totals import Snapshot
 from penstock.workers.channel import Channel, ChannelError, open_channel
 from penstock.workers.orders import Begin
+from penstock.workers.rules import send_rules
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -93,8 +94,11 @@ class WorkerProcess:
         return True
 
 
-async def start_worker(number: int, begin: Begin, heard: Callable[[Any], None]) -> WorkerProcess:
+async def start_worker(
+    number: int, begin: Begin, heard: Callable[[Any], None], packed: bytes = b""
+) -> WorkerProcess:
     """Start a process, and wait until it serves. `heard` is called with each of its statuses.
+    `packed` are the rules, if they come over xDS.
 
     ConfigError if it says that it can't serve; ChannelError if it ends without a word.
     """
@@ -112,6 +116,7 @@ async def start_worker(number: int, begin: Begin, heard: Callable[[Any], None]) 
             end.setblocking(False)
         channel = await open_channel(ends[0], name, {"status": heard})
         hearing = asyncio.create_task(channel.run())
+        await send_rules(channel, packed)
         begun = await channel.ask("begin", begin.write())
         if "error" in begun:
             raise ConfigError(begun["error"])

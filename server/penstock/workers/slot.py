@@ -12,6 +12,7 @@ from penstock.telemetry.totals import Snapshot
 from penstock.workers.channel import ChannelError
 from penstock.workers.orders import Begin
 from penstock.workers.process import WorkerProcess, start_worker
+from penstock.workers.rules import hand_over
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -39,14 +40,17 @@ class Slot:
         others_serve: Callable[[], bool],
         began: Callable[["Slot"], None],
         ended: Callable[["Slot"], None],
+        rules: Callable[[], bytes] = bytes,
     ) -> None:
-        """`began` and `ended` are called when a worker has begun to serve, and when it ended."""
+        """`began` and `ended` are called when a worker has begun to serve, and when it ended.
+        `rules` gives the rules that came last over xDS, packed."""
         self.name: Final = f"worker {number}"
         self._number = number
         self._begin = begin
         self._others_serve = others_serve
         self._began = began
         self._ended = ended
+        self._rules = rules
         self._runs = ShortRuns()
         self._is_healthy = False
         self._silent = 0
@@ -111,6 +115,15 @@ class Slot:
             raise ChannelError(f"{self.name} does not run")
         return await self.worker.channel.ask(what, body, timeout_s)
 
+    async def use_rules(self) -> None:
+        """Have the worker use the rules that came last. A worker that begins later has them."""
+        if self.worker is None:
+            return
+        try:
+            await hand_over(self.worker.channel, self._rules())
+        except ChannelError as exc:
+            LOG.error("%s did not take over new rules: %s", self.name, exc)
+
     async def read_metrics(self) -> None:
         """Renew the snapshot, if the worker answers."""
         with suppress(ChannelError):
@@ -123,7 +136,17 @@ class Slot:
             self._leave()
 
     async def _launch(self) -> None:
-        self.worker = await start_worker(self._number, self._begin, self._hear_status)
+        given = self._rules()
+        worker = await start_worker(self._number, self._begin, self._hear_status, given)
+        try:
+            while given is not self._rules():  # others have come meanwhile
+                given = self._rules()
+                await hand_over(worker.channel, given)
+        except BaseException:
+            worker.kill()
+            await worker.wait()
+            raise
+        self.worker = worker
         self._silent = 0
         self._runs.begin()
         LOG.info("%s serves, process %d", self.name, self.worker.pid)

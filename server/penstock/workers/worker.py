@@ -17,6 +17,7 @@ from penstock.telemetry.totals import Snapshot, take_snapshot
 from penstock.workers.channel import Channel, Handle, open_channel
 from penstock.workers.lanes import Lane
 from penstock.workers.orders import MAY_PASS, Begin, Question, write_answer, write_error
+from penstock.workers.rules import HandedRules
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Worker:
         self._stopped: asyncio.Future[Snapshot] = loop.create_future()
         """The last that was counted."""
         self._answering: Answering | None = None
+        self._rules = HandedRules()
 
     async def run(self, number: int, end: socket.socket) -> int:
         channel = await open_channel(end, "the parent", self._handles())
@@ -84,7 +86,8 @@ class Worker:
             if self._lane_descriptor is not None:
                 self._lane = Lane(self._lane_descriptor, begin.grpc_port)
             shared = self._lane or begin.grpc_port
-            async with open_answering(begin.settings, shared) as answering:
+            feed = self._rules if begin.settings.has_xds else None
+            async with open_answering(begin.settings, shared, feed) as answering:
                 self._answering = answering
                 try:
                     await answering.prepare()
@@ -147,6 +150,8 @@ class Worker:
             "metrics": lambda _: run(take_snapshot(serving().metrics)),
             "ready": lambda _: serving().why_not_ready(),
             "rules": lambda _: self._read_rules(serving()),
+            "piece of rules": self._rules.add,
+            "use rules": lambda _: self._rules.use(),
             "ended parts": lambda names: serving().note_ended_elsewhere(names),
             "connections": lambda _: self._count_connections(serving()),
             "drain": lambda _: serving().begin_drain(),

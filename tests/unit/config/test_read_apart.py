@@ -94,7 +94,7 @@ def test_rules_are_made_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(reading, "Unpacking", Counting)
     written = BytesIO()
-    reading.read(write(tmp_path / "rules.yaml", 1_050), written)
+    reading.write_rules(write(tmp_path / "rules.yaml", 1_050).load, written)
     before = 0
     for _ in reading.unpack(written.getvalue()):
         assert made - before <= ROWS_A_SLICE

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from penstock.config.flags import DECLARED
-from penstock.config.kinds import TAGS, TEXT
+from penstock.config.kinds import HEADERS, PAIRS, TAGS, TEXT
 from penstock.config.reference import IGNORED, find_ignored
 
 from tests.support.reference_variables import REFERENCE_VARIABLES
@@ -22,12 +22,18 @@ OTHER_DEFAULTS: Mapping[str, tuple[str, str]] = {
         "false",
         "metrics are served on a port, and there may be no StatsD",
     ),
-    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": ("true", "without rules no request is answered"),
+    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": (
+        "",
+        "unset, true for files: without rules no request is answered; false for xDS, as there",
+    ),
+    "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES": ("4194304", "what gRPC for Go has where nothing is set"),
     "LOCAL_CACHE_SIZE_IN_BYTES": ("", "unset, denials are remembered: they cost money to ask for"),
 }
 """Defaults of ours that are not the reference server's, and why."""
 
-EMPTY: Mapping[str, object] = {TEXT.shown: "", TAGS.shown: ()}
+EMPTY: Mapping[str, object] = {
+    TEXT.shown: "", TAGS.shown: (), PAIRS.shown: (), HEADERS.shown: (),
+}  # fmt: skip
 """What a default that is empty there is here."""
 
 
@@ -112,6 +118,14 @@ SPELT: tuple[tuple[str, str, Any], ...] = (
     ("EXTRA_TAGS", "env:prod,team:edge", (("env", "prod"), ("team", "edge"))),
     ("LOCAL_CACHE_SIZE_IN_BYTES", "0", 0),
     ("HOST", "::", "::"),
+    ("CONFIG_GRPC_XDS_NODE_METADATA", "team=edge,zone=a=b", (("team", "edge"), ("zone", "a=b"))),
+    ("CONFIG_GRPC_XDS_NODE_METADATA", "key1:val1,key2=val2", (("key2", "val2"),)),
+    ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x-Team:edge", (("x-team", "edge"),)),
+    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3s", 3_000),
+    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", 10_000),
+    ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", 0.5),
+    ("XDS_CLIENT_BACKOFF_JITTER", "true", True),
+    ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "104857600", 104_857_600),
 )  # fmt: skip
 
 
@@ -121,6 +135,20 @@ def test_values_are_read_as_the_reference_server_spells_them(
 ) -> None:
     """Those of its docs, its users, and of Go."""
     assert getattr(read(env={name: text}), SETTINGS[name].name) == value
+
+
+@pytest.mark.parametrize(
+    ("env", "needs"),
+    [
+        ({}, True),
+        ({"CONFIG_TYPE": "GRPC_XDS_SOTW"}, False),
+        ({"CONFIG_TYPE": "GRPC_XDS_SOTW", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true"}, True),
+        ({"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "false"}, False),
+    ],
+)
+def test_health_waits_for_rules_of_files_alone(env: Mapping[str, str], needs: bool) -> None:
+    """Unless the setting says otherwise: a control plane without rules sends none."""
+    assert read(env=env).health_needs_rules is needs
 
 
 def test_ignored_variables_are_told_in_order_and_once() -> None:

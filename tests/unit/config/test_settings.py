@@ -19,8 +19,11 @@ from penstock.config.kinds import (
     DURATION,
     EVENT_LOOP,
     FORMAT,
+    HEADERS,
     LEVEL,
+    MESSAGE_BYTES,
     NAMES,
+    PAIRS,
     PORT,
     PROTOCOL,
     REQUEST_BYTES,
@@ -59,6 +62,9 @@ SAMPLES: Mapping[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     WORKERS.shown: (("1", 1), ("256", 256)),
     CALLS.shown: (("1", 1), ("1000000", 1_000_000)),
     REQUEST_BYTES.shown: (("1024", 1_024), ("1048576", 1_048_576)),
+    MESSAGE_BYTES.shown: (("1024", 1_024), ("104857600", 104_857_600)),
+    PAIRS.shown: (("a=1,b=x=y", (("a", "1"), ("b", "x=y"))), ("none,c=", (("c", ""),))),
+    HEADERS.shown: (("A:1,b:x:y", (("a", "1"), ("b", "x:y"))), (" a:1 ,", (("a", "1"),))),
     TRANSPORT.shown: (("native", "native"), ("GRPCIO", "grpcio")),
     EVENT_LOOP.shown: (("uvloop", "uvloop"), ("Asyncio", "asyncio")),
     DECISIONS.shown: (("on", "on"), ("OFF", "off")),
@@ -180,6 +186,15 @@ BAD = [
     *[("--extra-tags", "EXTRA_TAGS", text,
        f"'{text}' has a tag without a value: write name:value,name:value")
       for text in ("env", "a:1,b", ":x")],
+    ("--xds-client-max-msg-size-in-bytes", "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "104857601",
+     "'104857601' is not a number from 1024 to 104857600"),
+    *[("--config-grpc-xds-client-additional-headers", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+       text, problem)
+      for text, problem in [
+          ("a:1,bearer", "header 2 has no name or value: write name:value,name:value"),
+          ("a b:1", "header 1 has no name or value: write name:value,name:value"),
+          ("token:s3cr\u00e9t", "header 1 has a value with characters that it can't have"),
+      ]],
 ]  # fmt: skip
 
 

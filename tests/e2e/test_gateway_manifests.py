@@ -1,0 +1,106 @@
+"""The manifests and pages for Envoy Gateway and Envoy AI Gateway, held to each other."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.image import ROOT, environment, said
+from tests.e2e.manifests import AI_GATEWAY, ENVOY_GATEWAY, WORKLOADS, Node, documents, only
+from tests.e2e.test_settings_parity import ENVOY_GATEWAY as GIVEN
+
+VERSION = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+
+
+def of_values(name: str) -> Node:
+    (values,) = documents(ENVOY_GATEWAY / name)
+    config: Node = values["config"]["envoyGateway"]
+    return config
+
+
+def deployment(config: Node) -> Node:
+    spec: Node = config["provider"]["kubernetes"]["rateLimitDeployment"]
+    return spec
+
+
+def test_both_ways_to_configure_envoy_gateway_say_the_same() -> None:
+    """Helm's values, and the ConfigMap."""
+    text = only("ConfigMap", ENVOY_GATEWAY / "envoy-gateway.yaml")["data"]["envoy-gateway.yaml"]
+    config = yaml.safe_load(text)
+    assert (config.pop("apiVersion"), config.pop("kind")) == (
+        "gateway.envoyproxy.io/v1alpha1",
+        "EnvoyGateway",
+    )
+    assert config == of_values("values.yaml")
+
+
+@pytest.mark.parametrize("name", ["values.yaml", "values-dynamodb.yaml"])
+def test_the_image_is_swapped_and_redis_is_only_named(name: str) -> None:
+    """Envoy Gateway refuses a configuration without a Redis."""
+    config = of_values(name)
+    assert VERSION is not None
+    assert deployment(config)["container"]["image"] == f"penstock:{VERSION[1]}"
+    assert config["rateLimit"]["backend"]["type"] == "Redis"
+    assert re.fullmatch(r"[\w-]+:\d+", config["rateLimit"]["backend"]["redis"]["url"])
+
+
+def test_a_file_has_one_replica_and_a_volume() -> None:
+    """Where the image keeps it; several replicas share a table."""
+    one = deployment(of_values("values.yaml"))
+    (mount,) = one["container"]["volumeMounts"]
+    assert one["replicas"] == 1
+    assert mount["mountPath"] == said()["VOLUME"]
+    assert environment()["PENSTOCK_STORE"].startswith(f"sqlite:///{mount['mountPath']}/")
+    assert [volume["name"] for volume in one["pod"]["volumes"]] == [mount["name"]]
+    several = deployment(of_values("values-dynamodb.yaml"))
+    env = {variable["name"]: variable.get("value", "") for variable in several["container"]["env"]}
+    assert several["replicas"] > 1
+    assert env["PENSTOCK_STORE"].startswith("dynamodb://")
+
+
+def test_the_example_limits_its_route() -> None:
+    """As often as the page shows it."""
+    route = only("HTTPRoute", ENVOY_GATEWAY / "example.yaml")
+    policy = only("BackendTrafficPolicy", ENVOY_GATEWAY / "example.yaml")["spec"]
+    (target,) = policy["targetRefs"]
+    assert (target["kind"], target["name"]) == ("HTTPRoute", route["metadata"]["name"])
+    (rule,) = policy["rateLimit"]["global"]["rules"]
+    page = (ENVOY_GATEWAY / "README.md").read_text()
+    assert page.count("HTTP/1.1 200 OK") == rule["limit"]["requests"]
+    assert f"Host: {route['spec']['hostnames'][0]}" in page
+
+
+def test_the_page_has_every_variable_of_envoy_gateway() -> None:
+    """Or its beginning, so that nobody wonders."""
+    page = (ENVOY_GATEWAY / "README.md").read_text()
+    told = re.findall(r"`([A-Z][A-Z_]+\*?)[=`]", page)
+    untold = {"LOG_LEVEL", "USE_STATSD"} | {name for name in GIVEN if name.startswith("RUNTIME_")}
+    for name in GIVEN.keys() - untold:
+        assert any(re.fullmatch(one.replace("*", ".*"), name) for one in told), name
+
+
+def test_the_second_instance_is_the_one_that_the_controller_knows() -> None:
+    """By node, port, and the name of its Service, in the manifest and in Helm's values."""
+    (values,) = documents(AI_GATEWAY / "values.yaml")
+    chart: Node = values["rateLimiter"]
+    env: dict[str, Any] = {variable["name"]: variable["value"] for variable in chart["env"]}
+    workload = WORKLOADS["ai-gateway"]
+    service = only("Service", AI_GATEWAY / "ratelimit.yaml")["metadata"]
+    name = "envoy-ai-gateway-ratelimit"
+    assert (service["name"], service["namespace"]) == (name, "envoy-gateway-system")
+    assert chart["name"] == name
+    for variables in (env, workload.env):
+        assert variables["CONFIG_GRPC_XDS_NODE_ID"] == name
+        assert variables["CONFIG_GRPC_XDS_SERVER_URL"].endswith(":18002")
+    assert env.keys() == workload.env.keys()
+    assert f"{chart['image']['repository']}:{chart['image']['tag']}" == workload.container["image"]
+    assert not workload.settings.config_grpc_xds_server_use_tls
+
+
+def test_token_limits_ask_with_0_and_charge_the_answer() -> None:
+    """What makes a rule metered."""
+    policy = only("BackendTrafficPolicy", AI_GATEWAY / "token-limit.yaml")["spec"]
+    (rule,) = policy["rateLimit"]["global"]["rules"]
+    assert rule["cost"]["request"] == {"from": "Number", "number": 0}
+    assert rule["cost"]["response"]["metadata"]["namespace"] == "io.envoy.ai_gateway"
