@@ -12,7 +12,7 @@ from penstock.store.dynamodb.aws.sdk import SdkClient
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.store import DynamoStore
-from penstock.store.dynamodb.table.schema import create_arguments
+from penstock.store.dynamodb.table.schema import create_arguments, version_arguments
 from penstock.telemetry.metrics import Metrics
 
 _NUMBERS = count()
@@ -25,12 +25,19 @@ PATIENT_S = 60
 
 @asynccontextmanager
 async def new_table(
-    endpoint: str, cascade: Cascade = "transaction", client: ClientName = "lean"
+    endpoint: str,
+    cascade: Cascade = "transaction",
+    client: ClientName = "lean",
+    *,
+    stream: bool = False,
 ) -> AsyncIterator[Location]:
     """A table of the test's own. It goes afterwards, so that DynamoDB Local keeps its pace."""
     location = Location(f"test-{next(_NUMBERS)}", "eu-west-1", endpoint, cascade, client)
     async with location.client(PATIENT_S) as sdk:
-        await sdk.create_table(TableName=location.table, **create_arguments(None, stream=False))
+        await sdk.create_table(TableName=location.table, **create_arguments(None, stream=stream))
+        if stream:
+            # Commands look for the version item, which marks a table as ours.
+            await sdk.put_item(TableName=location.table, **version_arguments("test", "today"))
         yield location
         await sdk.delete_table(TableName=location.table)
 

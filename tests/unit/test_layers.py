@@ -53,6 +53,12 @@ ALLOWED = {
         "penstock.store.dynamodb.aws", "penstock.store.policy_laws", "penstock.store.policy_port",
         "penstock.core",
     },
+    "penstock.store.dynamodb.usage": {
+        "penstock.store.dynamodb.usage", "penstock.store.dynamodb.table",
+        "penstock.store.dynamodb.policy.listings", "penstock.store.dynamodb.items",
+        "penstock.store.dynamodb.aws", "penstock.store.policy_port", "penstock.core",
+        "penstock.errors", "penstock.telemetry",
+    },
     "penstock.store.dynamodb.table": {
         "penstock.store.dynamodb.table", "penstock.store.dynamodb.items",
         "penstock.store.dynamodb.aws", "penstock.core", "penstock.errors",
@@ -98,7 +104,8 @@ ALLOWED = {
     "penstock.cli": {
         "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
-        "penstock.store.policy_port", "penstock.telemetry.logs", "penstock.event_loop",
+        "penstock.store.policy_port", "penstock.store.usage_port", "penstock.store.usage_sums",
+        "penstock.telemetry.logs", "penstock.event_loop",
     },
     "penstock.__main__": {"penstock.cli"},
     "penstock": set(),

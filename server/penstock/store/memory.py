@@ -8,6 +8,7 @@ from penstock.core.bucket import Item, is_far_ahead
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken, take_all
 from penstock.store.memory_policy import MemoryPolicy
+from penstock.store.memory_usage import MemoryUsage
 from penstock.store.owed import count_dropped
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Begun
@@ -24,6 +25,7 @@ class MemoryStore:
         self._metrics = metrics or Metrics()
         self._items: dict[Key, Item] = {}
         self.policy: PolicyStore = MemoryPolicy(self._items)
+        self.usage = MemoryUsage()
         self._unswept: Iterator[Key] = iter(())
         self._takes = 0
 
@@ -41,6 +43,7 @@ class MemoryStore:
         taken = take_all(self._items.get, takes, now_ms)
         for take, outcome in zip(takes, taken, strict=True):
             if outcome.item is not None:
+                self.usage.add(take.key, self._items.get(take.key), outcome.item, now_ms)
                 self._items[take.key] = outcome.item
         count_dropped(self._metrics, taken)
         return taken

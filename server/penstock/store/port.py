@@ -8,6 +8,7 @@ from penstock.core.bucket import Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken
 from penstock.store.policy_port import PolicyStore
+from penstock.store.usage_port import UsageStore
 
 Begun = Sequence[Taken] | asyncio.Future[Sequence[Taken]]
 """The outcome of takes, or the future of it."""
@@ -59,7 +60,10 @@ class BucketStore(Protocol):
 
 
 class Store(BucketStore, Protocol):
-    """Both ports: one file, or one table, serves both."""
+    """All ports: one file, or one table, serves all of them."""
 
     @property
     def policy(self) -> PolicyStore: ...
+
+    @property
+    def usage(self) -> UsageStore: ...

@@ -21,8 +21,10 @@ from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.policy.store import DynamoPolicy
 from penstock.store.dynamodb.table import check_table
+from penstock.store.dynamodb.usage.store import DynamoUsage
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Begun
+from penstock.store.usage_port import UsageStore
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
 
@@ -57,6 +59,7 @@ class DynamoStore:
         self._hints = Hints(remembers_denials=remembers_denials)
         self._coordinator = Coordinator(self._sender, self._hints, location.cascade, timer_s)
         self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget)
+        self.usage: UsageStore = DynamoUsage(access)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         taken = await self._coordinator.decide(takes, now_ms)

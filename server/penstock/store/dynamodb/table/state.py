@@ -44,6 +44,8 @@ class TableState:
     size_bytes: int
     indexes: Mapping[str, IndexState]
     stream: str | None
+    stream_arn: str = ""
+    """The latest stream, also if it is off by now."""
     ttl: str | None = None
     """The attribute that has the TTL; None if TTL is off."""
     version: Mapping[str, str] | None = None
@@ -84,6 +86,7 @@ def parse_table(table: Mapping[str, Any]) -> TableState:
             for index in table.get("GlobalSecondaryIndexes", ())
         },
         stream=stream.get("StreamViewType") if stream.get("StreamEnabled") else None,
+        stream_arn=table.get("LatestStreamArn", ""),
     )
 
 
