@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock import __version__
-from penstock.cli import audit, backup, bucket, check, config, entity, limits, policy, serve, table
+from penstock.cli import (
+    aggregate,
+    audit,
+    backup,
+    bucket,
+    check,
+    config,
+    entity,
+    limits,
+    policy,
+    serve,
+    table,
+    usage,
+)
 from penstock.cli.encodings import use_any_encoding
 from penstock.cli.parser import Parser
 from penstock.cli.tables import print_note
@@ -32,6 +45,7 @@ examples:
   penstock bucket show user-123 gpt-4
   penstock policy apply -f policy.yaml
   penstock audit project-1
+  penstock usage project-1 --children
   penstock backup penstock-copy.db
 """
 
@@ -45,7 +59,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for group in (serve, check, config, table, limits, entity, bucket, policy, audit, backup):
+    groups = (serve, check, config, table, limits, entity, bucket, policy, audit, backup)
+    for group in (*groups, usage, aggregate):
         group.add_commands(commands)
     return parser
 

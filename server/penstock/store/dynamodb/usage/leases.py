@@ -22,6 +22,9 @@ STREAMS: Final = "STREAMS#"
 SHARDS: Final = "#SHARD#"
 WORKERS: Final = "#WORKER#"
 
+GONE: Final = 0
+"""The count of a worker that has ended. Others begin with 1."""
+
 KEPT_S: Final = 7 * 86_400
 """How long these items stay after their last write. A stream keeps its records for a day."""
 
@@ -53,7 +56,9 @@ class Leases:
             if sort.startswith(SHARDS):
                 shards[sort.removeprefix(SHARDS)] = _parse(item)
             elif sort.startswith(WORKERS):
-                beats[sort.removeprefix(WORKERS)] = int(item["beat"]["N"])
+                beat = int(item["beat"]["N"])
+                if beat != GONE:
+                    beats[sort.removeprefix(WORKERS)] = beat
         return Situation(shards, beats)
 
     async def beat(self, arn: str, count: int, now_ms: int) -> None:
@@ -61,13 +66,9 @@ class Leases:
         key = Primary(_partition(arn), WORKERS + self.me)
         await self._update(key, {"beat": number(count)}, now_ms)
 
-    async def leave(self, arn: str) -> None:
+    async def leave(self, arn: str, now_ms: int) -> None:
         """Tell the others that this worker ends."""
-        key = Primary(_partition(arn), WORKERS + self.me)
-        await self._access.call(
-            "batch_write_item",
-            RequestItems={self._access.table: [{"DeleteRequest": {"Key": key.attributes}}]},
-        )
+        await self.beat(arn, GONE, now_ms)
 
     async def claim(self, arn: str, shard: str, owner: str | None, now_ms: int) -> bool:
         """Become the owner of a shard. False if somebody else was faster."""

@@ -163,7 +163,7 @@ class Aggregator:
             await reader.release()
         self._readers = {}
         if self._arn:
-            await self._leases.leave(self._arn)
+            await self._leases.leave(self._arn, int(self._clock_s() * 1000))
 
     async def _choose_stream(self) -> tuple[str, list[Shard]]:
         """The stream to read: the oldest that is not counted to its end, and its shards.
