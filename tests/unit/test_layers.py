@@ -96,13 +96,22 @@ ALLOWED = {
         "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
         "penstock.event_loop", "penstock.slices",
     },
+    # `penstock aggregate`, and the same for AWS Lambda.
+    "penstock.aggregating": {
+        "penstock.config", "penstock.slices", "penstock.store.open", "penstock.telemetry",
+        "penstock.transport",
+    },
+    "penstock.usage_lambda": {
+        "penstock.errors", "penstock.store.open", "penstock.store.dynamodb.usage.batches",
+    },
     "penstock.event_loop": {"penstock.errors"},
     "penstock.server": {
         "penstock.answering", "penstock.build", "penstock.config", "penstock.front",
         "penstock.telemetry", "penstock.transport", "penstock.workers",
     },
     "penstock.cli": {
-        "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
+        "penstock", "penstock.cli", "penstock.server", "penstock.aggregating",
+        "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
         "penstock.store.policy_port", "penstock.store.usage_port", "penstock.store.usage_sums",
         "penstock.telemetry.logs", "penstock.event_loop",
@@ -115,10 +124,14 @@ ALLOWED = {
 ONLY = {
     "penstock._proto": {"penstock.transport.codec"},
     # A command that works on a store without a server puts its parts together, too.
-    "penstock.store.open": {"penstock.answering", "penstock.cli"},
+    "penstock.store.open": {
+        "penstock.answering", "penstock.aggregating", "penstock.usage_lambda", "penstock.cli",
+    },
     "penstock.store.memory": {"penstock.store.open"},
     "penstock.store.sqlite": {"penstock.store.sqlite", "penstock.store.open"},
-    "penstock.store.dynamodb": {"penstock.store.dynamodb", "penstock.store.open"},
+    "penstock.store.dynamodb": {
+        "penstock.store.dynamodb", "penstock.store.open", "penstock.usage_lambda",
+    },
     "penstock.cli": {"penstock.cli", "penstock.__main__"},
     "google.protobuf": {"penstock.transport", "penstock._proto"},
     "grpc": {"penstock.transport"},

@@ -3,14 +3,12 @@
 import argparse
 import asyncio
 import os
-import signal
 from typing import Any, Final
 
 from penstock.cli.store import add_store_flags
 from penstock.cli.tables import format_time, print_json, print_line, print_note
 from penstock.config.flags import add_flags, read_settings
-from penstock.config.settings import Settings
-from penstock.store.open import open_usage_worker, read_set_aside
+from penstock.store.open import read_set_aside
 from penstock.telemetry.logs import set_up
 
 EXAMPLES: Final = """\
@@ -41,34 +39,26 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--set-aside", action="store_true", help="show the records that could not be counted"
     )
     add_store_flags(parser, reads=True)
-    add_flags(parser, ("log_level", "log_format"))
+    shown = ("log_level", "log_format", "use_prometheus", "prometheus_addr", "prometheus_path")
+    add_flags(parser, shown)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    # This import takes a while. Other commands do not need it.
+    from penstock.aggregating import aggregate
+
     settings = read_settings(arguments, os.environ)
     if arguments.set_aside:
         return _show_set_aside(settings.store, as_json=arguments.json)
     repeats = set_up(settings.log_level, settings.log_format)
     try:
-        asyncio.run(_count(settings, once=arguments.once))
+        records = asyncio.run(aggregate(settings, once=arguments.once))
     finally:
         repeats.tell_all()
-    return 0
-
-
-async def _count(settings: Settings, *, once: bool) -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    async with open_usage_worker(settings.store) as worker:
-        if not once:
-            await worker.run(stopped)
-            return
-        records = await worker.catch_up()
-        await worker.leave()
+    if arguments.once:
         print_note(f"{records} records read")
+    return 0
 
 
 def _show_set_aside(store: str, *, as_json: bool) -> int:

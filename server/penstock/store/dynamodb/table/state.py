@@ -126,7 +126,9 @@ def find_wrong(state: TableState, *, stream: bool = False) -> list[str]:
     if state.ttl not in {None, EXPIRES}:
         wrong.append(f"TTL is on '{state.ttl}', not on '{EXPIRES}': turn it off")
     if stream and state.stream not in {None, STREAM_VIEW}:
-        wrong.append(f"the stream shows {state.stream}, not {STREAM_VIEW}: turn it off")
+        wrong.append(
+            f"the stream shows {state.stream}, not {STREAM_VIEW}: turn it off, or give --no-stream"
+        )
     return wrong
 
 

@@ -1,12 +1,13 @@
 """One shard, batch by batch, from where it was counted last."""
 
 import logging
+from contextlib import suppress
 from typing import Any, Final
 
 from penstock.store.dynamodb.aws.streams import StreamCalls, StreamError
 from penstock.store.dynamodb.usage.booking import Books
 from penstock.store.dynamodb.usage.leases import Leases
-from penstock.store.dynamodb.usage.records import PoisonError, sequence_of
+from penstock.store.dynamodb.usage.records import PoisonError, sequence_of, written_ms
 from penstock.telemetry.metrics import Metrics
 
 LOG: Final = logging.getLogger(__name__)
@@ -109,9 +110,8 @@ class ShardReader:
         self._sequence = self._iterator = None
 
     def _note_lag(self, record: Any, now_ms: int) -> None:
-        at = record["dynamodb"].get("ApproximateCreationDateTime")
-        if at is not None:
-            self._metrics.usage_lag.value = max(now_ms / 1000 - at.timestamp(), 0)
+        with suppress(KeyError, TypeError):  # a record that can't be read
+            self._metrics.usage_lag.value = max(now_ms - written_ms(record), 0) / 1000
 
 
 def _last_sequence(records: Any) -> str | None:

@@ -57,8 +57,7 @@ def _read(record: Record) -> Consumption | None:
     used = used_between(None if before is None else before.item, after.item)
     if used.is_nothing or not is_counted(key):
         return None
-    at_ms = _milliseconds(change["ApproximateCreationDateTime"])
-    return Consumption(key, at_ms, int(change["SequenceNumber"]), used)
+    return Consumption(key, written_ms(record), int(change["SequenceNumber"]), used)
 
 
 def is_replaced(before: Image, after: Image) -> bool:
@@ -71,6 +70,8 @@ def is_replaced(before: Image, after: Image) -> bool:
     return rf != before.item.refilled_ms and before.is_expired(rf)
 
 
-def _milliseconds(at: datetime | float) -> int:
-    """The SDK gives a datetime, AWS Lambda gives seconds."""
+def written_ms(record: Record) -> int:
+    """When the write of a record was made."""
+    at: datetime | float = record["dynamodb"]["ApproximateCreationDateTime"]
+    # The SDK gives a datetime, AWS Lambda gives seconds.
     return int((at.timestamp() if isinstance(at, datetime) else at) * 1000)

@@ -70,9 +70,14 @@ class Watch:
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._seen: dict[str, tuple[int, float]] = {}
+        self.proven: set[str] = set()
+        """Workers that have raised their count since this worker looks."""
 
     def see(self, beats: Mapping[str, int], timer_s: float) -> set[str]:
         """The workers that are alive, given all counts that the table has now."""
+        for worker, (before, _) in self._seen.items():
+            if beats.get(worker, before) != before:
+                self.proven.add(worker)
         self._seen = {
             worker: self._seen[worker]
             if worker in self._seen and self._seen[worker][0] == beat

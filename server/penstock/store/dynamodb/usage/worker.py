@@ -76,6 +76,8 @@ class Aggregator:
         self._beats = 0
         self._readers: dict[str, ShardReader] = {}
         self._arn = ""
+        self.waits_for_others = False
+        """Shards belong to workers of which it is not known yet whether they are alive."""
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Count until told to stop. A failure of DynamoDB is told to the log, and retried."""
@@ -96,6 +98,18 @@ class Aggregator:
             except TimeoutError:
                 continue
         await self.leave()
+
+    async def run_once(self) -> int:
+        """Count all that there is; returns how many records there were.
+
+        Shards of a worker that may have died are waited for, until its lease ends.
+        """
+        records = await self.catch_up()
+        while self.waits_for_others:
+            await asyncio.sleep(POLL_S)
+            records += await self.catch_up()
+        await self.leave()
+        return records
 
     async def catch_up(self) -> int:
         """Count until nothing new comes; returns how many records there were."""
@@ -142,6 +156,8 @@ class Aggregator:
         states, beats = await self._leases.read(arn)
         alive = self._watch.see(beats, self._timer_s()) | {self._leases.me}
         ready = find_ready(shards, states)
+        owners = {_owner(states, shard) for shard in ready} & (alive - {self._leases.me})
+        self.waits_for_others = bool(owners - self._watch.proven)
         claimed, released = assign(self._leases.me, ready, states, alive)
         for shard in released:
             self._readers.pop(shard.id, None)
