@@ -11,11 +11,13 @@ from typing import cast
 import pytest
 import pytest_asyncio
 from penstock.store.dynamodb.aws.location import Cascade, ClientName
+from penstock.store.dynamodb.usage.worker import open_aggregator
 from penstock.store.open import open_store
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import BucketStore, Store
 
-from tests.support.tables import SharedClients, new_table, open_with
+from tests.support.tables import SharedClients, new_table, open_on, open_with
+from tests.support.usage import Counted
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -111,3 +113,44 @@ async def full_store(
 def policy_store(full_store: Store) -> PolicyStore:
     """The policy of a new, empty store of each kind."""
     return full_store.policy
+
+
+@asynccontextmanager
+async def _counted(url: str) -> AsyncIterator[Counted]:
+    async with _open(url) as store:
+        yield Counted(cast("Store", store), _nothing_to_do)
+
+
+async def _nothing_to_do() -> None:
+    """Memory and SQLite count a take before they answer."""
+
+
+@asynccontextmanager
+async def _counted_dynamodb(request: pytest.FixtureRequest) -> AsyncIterator[Counted]:
+    endpoint: str = request.getfixturevalue("dynamodb_url")
+    async with (
+        new_table(endpoint, stream=True) as location,
+        open_on(location) as store,
+        open_aggregator(location) as worker,
+    ):
+
+        async def catch_up() -> None:
+            await worker.catch_up()
+
+        yield Counted(store, catch_up, has_own_clock=True)
+
+
+COUNTED: dict[
+    str, Callable[[Path, pytest.FixtureRequest], AbstractAsyncContextManager[Counted]]
+] = {
+    "memory": lambda _path, _request: _counted("memory:"),
+    "sqlite": lambda path, _request: _counted(f"sqlite:///{path}/contract.db"),
+    "dynamodb": lambda _path, request: _counted_dynamodb(request),
+}
+
+
+@pytest.fixture(params=COUNTED)
+async def counted(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Counted]:
+    """A new, empty store of each kind, with what counts its usage."""
+    async with COUNTED[request.param](tmp_path, request) as opened:
+        yield opened

@@ -29,6 +29,7 @@ class FaultyStore:
         self._store = store
         self.policy = store.policy
         self.retention = store.retention
+        self.usage = store.usage
         self.fault: Fault | None = None
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:

@@ -14,7 +14,7 @@ from penstock.store.dynamodb.aws.sdk import SdkClient
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.store import DynamoStore
-from penstock.store.dynamodb.table.schema import create_arguments
+from penstock.store.dynamodb.table.schema import create_arguments, version_arguments
 from penstock.telemetry.metrics import Metrics
 
 _NUMBERS = count()
@@ -38,7 +38,11 @@ def sdk_of(endpoint: str | None) -> Any:
 
 @asynccontextmanager
 async def new_table(
-    endpoint: str, cascade: Cascade = "transaction", client: ClientName = "lean"
+    endpoint: str,
+    cascade: Cascade = "transaction",
+    client: ClientName = "lean",
+    *,
+    stream: bool = False,
 ) -> AsyncIterator[Location]:
     """A table of the test's own. It goes afterwards, so that DynamoDB Local keeps its pace.
 
@@ -46,7 +50,10 @@ async def new_table(
     """
     location = Location(f"test-{next(_NUMBERS)}", "eu-west-1", endpoint, cascade, client)
     sdk = sdk_of(endpoint)
-    sdk.create_table(TableName=location.table, **create_arguments(None, stream=False))
+    sdk.create_table(TableName=location.table, **create_arguments(None, stream=stream))
+    if stream:
+        # Commands look for the version item, which marks a table as ours.
+        sdk.put_item(TableName=location.table, **version_arguments("test", "today"))
     yield location
     sdk.delete_table(TableName=location.table)
 

@@ -5,20 +5,23 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from penstock.store.dynamodb.aws.location import Location, parse_location
+from penstock.store.dynamodb.items.keys import BUCKETS
 from penstock.store.dynamodb.table.schema import STREAM_VIEW, create_arguments, ttl_arguments
+from penstock.usage_lambda import STORE
 
 from tests.support.cloudformation import TEMPLATES, Template, rights
 from tests.support.markdown import table
 from tests.unit.test_docs import DYNAMODB, command_lines
 
 CFN_LINT = Path(sys.executable).parent / "cfn-lint"
-NAMES = ("table.yaml", "policies.yaml", "alarms.yaml")
+NAMES = ("table.yaml", "policies.yaml", "alarms.yaml", "usage.yaml")
 README = TEMPLATES / "README.md"
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
 
@@ -65,12 +68,14 @@ def test_cfn_lint_finds_what_is_broken(tmp_path: Path) -> None:
         ("table.yaml", "PAY_PER_REQUEST", "PAY_AS_YOU_GO"),
         ("policies.yaml", "Effect: Allow", "Effect: Perhaps"),
         ("alarms.yaml", "!Ref LatencyMs", "!Ref LatencyS"),
+        ("usage.yaml", "!Ref CodeKey", "!Ref CodeName"),
     ):
         text = (TEMPLATES / name).read_text()
         assert right in text
         (tmp_path / name).write_text(text.replace(right, wrong, 1))
     found = {(name, rule) for name, rule, _ in lint(tmp_path / name for name in NAMES)}
     broken = {("table.yaml", "E3030"), ("policies.yaml", "E3510"), ("alarms.yaml", "E1020")}
+    broken.add(("usage.yaml", "E1020"))
     assert broken <= found
 
 
@@ -80,7 +85,9 @@ def test_cfn_lint_finds_what_is_broken(tmp_path: Path) -> None:
 def test_the_table_is_that_of_the_code() -> None:
     """Its key, its indexes and what they project, its billing and its TTL."""
     made = Template("table.yaml").properties("Table")
-    ours = create_arguments(None, stream=False) | ttl_arguments()
+    ours = create_arguments(None, stream=True) | ttl_arguments()
+    # CloudFormation turns a stream on by its view alone.
+    del ours["StreamSpecification"]["StreamEnabled"]
     assert {key: in_order(made[key]) for key in ours} == {k: in_order(v) for k, v in ours.items()}
     beside = {"DeletionProtectionEnabled", "PointInTimeRecoverySpecification", "TableName", "Tags"}
     assert made.keys() - ours.keys() == beside
@@ -108,7 +115,6 @@ def test_the_table_stays_whatever_happens_to_the_stack() -> None:
     ("parameters", "added"),
     [
         ({}, {}),
-        ({"Stream": "true"}, {"StreamSpecification": {"StreamViewType": STREAM_VIEW}}),
         ({"MaxWriteRequestUnits": 9}, {"OnDemandThroughput": {"MaxWriteRequestUnits": 9}}),
         ({"MaxReadRequestUnits": 9}, {"OnDemandThroughput": {"MaxReadRequestUnits": 9}}),
         (
@@ -123,6 +129,13 @@ def test_options_of_the_table_add_one_thing(
     """And leave the rest as it is by default."""
     default = Template("table.yaml").properties("Table")
     assert Template("table.yaml", **parameters).properties("Table") == default | added
+
+
+def test_the_stream_of_the_table_can_be_left_out() -> None:
+    """It is on by default, with both images, because usage is counted from it."""
+    made = Template("table.yaml").properties("Table")
+    assert made.pop("StreamSpecification") == {"StreamViewType": STREAM_VIEW}
+    assert Template("table.yaml", Stream="false").properties("Table") == made
 
 
 def test_the_store_url_leads_to_the_table() -> None:
@@ -236,6 +249,45 @@ def test_there_is_no_budget_unless_it_is_given() -> None:
     assert budget["Threshold"] == 7
 
 
+# Usage.
+
+FUNCTION = {"CodeBucket": "my-bucket", "StreamArn": "arn:aws:dynamodb:eu-west-1:1:table/t/stream/s"}
+
+
+def test_the_policy_of_usage_has_the_permissions_that_the_docs_show() -> None:
+    """On the table, and on whichever stream the table has."""
+    statements = Template("usage.yaml").properties("UsagePolicy")["PolicyDocument"]["Statement"]
+    allowed = {action for one in statements for action in one["Action"]}
+    shown = documented("`penstock aggregate`")
+    assert {action.removeprefix("dynamodb:") for action in allowed} == shown
+    assert [one["Resource"].rpartition(":")[2] for one in statements] == [
+        "table/penstock",
+        "table/penstock/stream/*",
+    ]
+
+
+def test_there_is_no_function_without_its_code() -> None:
+    """The policy alone is enough for a worker of one's own."""
+    assert Template("usage.yaml").resources().keys() == {"UsagePolicy"}
+    assert Template("usage.yaml", **FUNCTION).tree["Resources"].keys() == {
+        "UsagePolicy", "Role", "Function", "Source", "UsageLate",
+    }  # fmt: skip
+
+
+def test_the_function_is_that_of_the_code() -> None:
+    """Its handler can be imported, and its filter lets through what the code counts."""
+    tree = Template("usage.yaml", **FUNCTION).tree["Resources"]
+    module, _, name = tree["Function"]["Properties"]["Handler"].rpartition(".")
+    assert callable(getattr(import_module(module), name))
+    assert STORE in tree["Function"]["Properties"]["Environment"]["Variables"]
+    source = tree["Source"]["Properties"]
+    assert source["StartingPosition"] == "TRIM_HORIZON"
+    (pattern,) = [json.loads(one["Pattern"]) for one in source["FilterCriteria"]["Filters"]]
+    (prefix,) = pattern["dynamodb"]["Keys"]["SK"]["S"]
+    assert prefix == {"prefix": BUCKETS}
+    assert pattern["eventName"] == ["INSERT", "MODIFY"]
+
+
 # The README.
 
 
@@ -260,7 +312,7 @@ def test_the_readme_deploys_templates_with_parameters_that_they_have() -> None:
         given = re.findall(r" (\w+)=", line.partition("--parameter-overrides")[2].split(" --")[0])
         assert given
         assert set(given) <= Template(name).tree["Parameters"].keys()
-        assert ("CAPABILITY_IAM" in line) == (name == "policies.yaml")
+        assert ("CAPABILITY_IAM" in line) == (name in {"policies.yaml", "usage.yaml"})
     outputs = set(re.findall(r"OutputKey=='(\w+)'", text))
     assert outputs
     assert outputs <= Template("policies.yaml").tree["Outputs"].keys()

@@ -6,6 +6,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from penstock.cli import build_parser, main
@@ -20,10 +21,12 @@ from penstock.core.bucket import Bucket, Item
 from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import UINT32_MAX, Limit
 from penstock.core.take import Key
+from penstock.core.usage import Used, Window
 from penstock.service.policies import KEPT
 from penstock.store.dynamodb.items.images import Image, write_record
 from penstock.store.dynamodb.policy.records import audit_item, entity_item, limits_item
 from penstock.store.dynamodb.table.schema import version_key
+from penstock.store.dynamodb.usage.windows import Place, add_parameters
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.policy_port import AuditEvent
 
@@ -225,6 +228,13 @@ def test_the_permissions_are_those_that_the_code_needs() -> None:
     assert shown["a server"] == server
     assert shown["`penstock limits`, `entity`, `bucket`, `policy`, `audit`"] == server | policy
     assert shown["`penstock table`"] == operations(*sources.glob("table/*.py"))
+    # What it shares with a server's own reads, without what writes.
+    reading = operations(sources / "usage/store.py") | (server - {"PutItem", "UpdateItem"})
+    assert shown["`penstock usage`"] == reading
+    worker = {"DescribeTable", "GetItem"} | operations(*sources.glob("usage/*.py"))
+    streams = {"DescribeStream", "GetShardIterator", "GetRecords"}
+    assert shown["`penstock aggregate`"] == worker | {"Query"} | streams
+    assert streams == operations(sources / "aws/streams.py")
 
 
 def operations(*files: Path) -> set[str]:
@@ -240,6 +250,17 @@ NAMES = {"entity": "user-123", "resource": "gpt-4", "parent": "project-1"}
 EVENT = AuditEvent("user-123", "entity.write", 0, "alice", None, None, None)
 LIMITS = StoredLimits((Limit.per(100, 60_000, name="rpm")._replace(max_debt=1),), 1)
 BUCKET = Image(Item(0, (Bucket(LIMITS.limits[0], 0, 0, 1),)), 1, "", Key("project-1", "gpt-4"))
+
+
+def usage_item() -> dict[str, Any]:
+    """A window as the worker writes it."""
+    place = Place(Key("user-123", "gpt-4"), Window.DAY, 0)
+    written = add_parameters(place, Used(1, {"rpm": 1}), 1, None)
+    values = iter(written["ExpressionAttributeValues"].values())
+    names = written["ExpressionAttributeNames"].values()
+    return {**written["Key"], **{name: next(values) for name in names}}
+
+
 ITEMS = {
     "bucket": write_record(Key("user-123", "gpt-4"), BUCKET),
     "entity": entity_item(Entity("user-123", "project-1"), 0),
@@ -248,6 +269,7 @@ ITEMS = {
     "limits of a resource": limits_item(Scope(None, "gpt-4"), LIMITS),
     "limits of the system": limits_item(SYSTEM, LIMITS._replace(on_unavailable="deny")),
     "audit event": audit_item(EVENT, "1", AUDIT_KEPT_MS),
+    "usage": usage_item(),
     "version of the table": version_key(),
 }
 
@@ -283,7 +305,8 @@ def test_the_attributes_of_items_are_as_shown() -> None:
 
 def quoted(cell: str) -> list[str]:
     """What is in backticks, filled in."""
-    fill = {**NAMES, "subject": EVENT.subject, "event": "1"}
+    window = {"window": "day", "start": "1970-01-01"}
+    fill = {**NAMES, **window, "subject": EVENT.subject, "event": "1"}
     return [text.replace("⇥", "\t").format(**fill) for text in re.findall("`([^`]*)`", cell)]
 
 

@@ -54,6 +54,12 @@ ALLOWED = {
         "penstock.store.dynamodb.aws", "penstock.store.policy_laws", "penstock.store.policy_port",
         "penstock.core",
     },
+    "penstock.store.dynamodb.usage": {
+        "penstock.store.dynamodb.usage", "penstock.store.dynamodb.table",
+        "penstock.store.dynamodb.policy.listings", "penstock.store.dynamodb.items",
+        "penstock.store.dynamodb.aws", "penstock.store.policy_port", "penstock.core",
+        "penstock.errors", "penstock.telemetry",
+    },
     "penstock.store.dynamodb.table": {
         "penstock.store.dynamodb.table", "penstock.store.dynamodb.items",
         "penstock.store.dynamodb.aws", "penstock.core", "penstock.errors",
@@ -119,18 +125,28 @@ ALLOWED = {
         "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
         "penstock.event_loop", "penstock.slices", "penstock.feeds", "penstock.xds",
     },
+    # `penstock aggregate`, and the same for AWS Lambda.
+    "penstock.aggregating": {
+        "penstock.config", "penstock.slices", "penstock.store.open", "penstock.telemetry",
+        "penstock.transport",
+    },
+    "penstock.usage_lambda": {
+        "penstock.errors", "penstock.store.open", "penstock.store.dynamodb.usage.batches",
+    },
     "penstock.event_loop": {"penstock.errors"},
     "penstock.server": {
         "penstock.answering", "penstock.build", "penstock.config", "penstock.front",
         "penstock.telemetry", "penstock.transport", "penstock.workers",
     },
     "penstock.cli": {
-        "penstock", "penstock.cli", "penstock.server", "penstock.config", "penstock.transport",
+        "penstock", "penstock.cli", "penstock.server", "penstock.aggregating",
+        "penstock.config", "penstock.transport",
         "penstock.core", "penstock.errors", "penstock.store.open", "penstock.store.port",
         "penstock.store.policy_port", "penstock.store.retention_port",
         "penstock.store.old_buckets", "penstock.store.migration_port", "penstock.telemetry.logs",
         "penstock.telemetry.metrics", "penstock.service.retention", "penstock.event_loop",
-        "penstock.archive", "penstock.traffic",
+        "penstock.archive", "penstock.traffic", "penstock.store.usage_port",
+        "penstock.store.usage_sums",
     },
     "penstock.__main__": {"penstock.cli"},
     # A program that opens a store, or connects to a server, without the rest of the server.
@@ -150,10 +166,15 @@ ALLOWED = {
 ONLY = {
     "penstock._proto": {"penstock.transport.codec"},
     # A command or a program that works on a store without a server puts its parts together, too.
-    "penstock.store.open": {"penstock.answering", "penstock.cli", "penstock.client.embedded"},
+    "penstock.store.open": {
+        "penstock.answering", "penstock.aggregating", "penstock.usage_lambda", "penstock.cli",
+        "penstock.client.embedded",
+    },
     "penstock.store.memory": {"penstock.store.open"},
     "penstock.store.sqlite": {"penstock.store.sqlite", "penstock.store.open"},
-    "penstock.store.dynamodb": {"penstock.store.dynamodb", "penstock.store.open"},
+    "penstock.store.dynamodb": {
+        "penstock.store.dynamodb", "penstock.store.open", "penstock.usage_lambda",
+    },
     "penstock.cli": {"penstock.cli", "penstock.__main__"},
     "google.protobuf": {"penstock.transport", "penstock._proto"},
     "grpc": {"penstock.transport"},

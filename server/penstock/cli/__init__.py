@@ -8,6 +8,7 @@ from typing import Final
 
 from penstock import __version__
 from penstock.cli import (
+    aggregate,
     audit,
     backup,
     bucket,
@@ -21,6 +22,7 @@ from penstock.cli import (
     serve,
     simulate,
     table,
+    usage,
 )
 from penstock.cli.encodings import use_any_encoding
 from penstock.cli.parser import Parser
@@ -48,6 +50,7 @@ examples:
   penstock simulate --against rules/ --rules new-rules/ --trace requests.jsonl
   penstock audit project-1
   penstock gc --dry-run
+  penstock usage project-1 --children
   penstock backup penstock-copy.db
 """
 
@@ -62,8 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for group in (
-        serve, check, config, simulate, table, limits, entity, bucket, policy, audit, gc, backup,
-        migrate,
+        serve, check, config, simulate, table, limits, entity, bucket, policy, audit, usage,
+        aggregate, gc, backup, migrate,
     ):  # fmt: skip
         group.add_commands(commands)
     return parser

@@ -19,7 +19,7 @@ _UNITS: Final = re.compile("[0-9]{1,9}")
 CREATE_EXAMPLES: Final = """\
 examples:
   penstock table create --store 'dynamodb://penstock?region=eu-west-1'
-  penstock table create --store 'dynamodb://penstock?region=eu-west-1' --stream
+  penstock table create --store 'dynamodb://penstock?region=eu-west-1' --no-stream
   penstock table create --store 'dynamodb://penstock?endpoint=http://127.0.0.1:8000&region=local'
 """
 
@@ -52,7 +52,10 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=CREATE_EXAMPLES,
     )
     create.add_argument(
-        "--stream", action="store_true", help="turn on a DynamoDB stream of all changes"
+        "--stream",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="turn on the stream of all changes, which usage is counted from (default: on)",
     )
     for kind in ("read", "write"):
         create.add_argument(

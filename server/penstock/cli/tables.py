@@ -4,6 +4,7 @@ The law of this file: a terminal never acts on a stored name, whoever chose the 
 that commands print goes through this file.
 """
 
+import csv
 import json
 import sys
 import unicodedata
@@ -34,17 +35,17 @@ def table_lines(
     # Escape the cells before they are measured.
     shown = [[show(cell, MAX_CELL) for cell in row] for row in rows]
     table = [header, *shown] if header else shown
-    widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
+    widths = [max(map(text_width, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
         cells = [
-            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+            cell + " " * (width - text_width(cell)) for cell, width in zip(row, widths, strict=True)
         ]
         lines.append((indent + "  ".join(cells)).rstrip())
     return lines
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
     """How many columns a text takes: a Chinese character takes two, a combining one none."""
     if text.isascii():
         return len(text)
@@ -66,6 +67,13 @@ def print_json(value: Any) -> None:
     # The escapes for other encodings are not valid JSON, so JSON has to be ASCII there.
     text = json.dumps(value, indent=2, ensure_ascii=not writes_unicode())
     print(escape_json(text))
+
+
+def print_csv(rows: Iterable[Sequence[str]]) -> None:
+    """Print comma-separated values, with quotes where they are needed (RFC 4180)."""
+    # Not the line ends of RFC 4180: other tools of a shell expect those of the shell.
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerows([[show(cell, MAX_CELL) for cell in row] for row in rows])
 
 
 def print_note(text: str) -> None:

@@ -129,6 +129,8 @@ class Item(NamedTuple):
     buckets: tuple[Bucket, ...]
     policy_ms: int = 0
     """When somebody read the limits that the item was last settled under."""
+    takes: int = 0
+    """How many takes and charges have ever consumed something. Refunds don't count."""
 
     def stale_at_ms(self) -> int:
         """When a store may drop the item: it is full again, and idle."""
@@ -162,7 +164,7 @@ class Item(NamedTuple):
         limits = limits or tuple([bucket.limit for bucket in self.buckets])
         _, _, consumed = settle(self, limits, now_ms)
         full = [Bucket(limit, limit.burst, consumed[i]) for i, limit in enumerate(limits)]
-        return Item(now_ms, tuple(full), policy_ms)
+        return Item(now_ms, tuple(full), policy_ms, self.takes)
 
 
 def settle(

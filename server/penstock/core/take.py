@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
+from operator import lt
 from typing import Final, NamedTuple
 
 from penstock.core.bounds import Bounds
@@ -229,9 +230,9 @@ def _is_plain(item: Item, limits: tuple[Limit, ...]) -> bool:
 def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     """A shortcut for the commonest take. It gives the same result as Draft, in half the time."""
     amount, policy_ms, (limit,) = take.draws[0].amount, take.policy_ms, take.limits
-    rf, balance, consumed = now_ms, limit.burst, 0
+    rf, balance, consumed, takes = now_ms, limit.burst, 0, 0
     if item is not None:
-        refilled_ms, (bucket,), read_ms = item
+        refilled_ms, (bucket,), read_ms, takes = item
         balance, consumed = bucket.balance(refilled_ms, now_ms), bucket.consumed
         if refilled_ms > now_ms:
             rf = settled_ms(refilled_ms, now_ms)
@@ -240,13 +241,13 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     if balance < amount:
         synced = None
         if item is not None and is_far_ahead(item.refilled_ms, now_ms):
-            synced = Item(rf, (Bucket(limit, balance, consumed),), policy_ms)
+            synced = Item(rf, (Bucket(limit, balance, consumed),), policy_ms, takes)
         return Taken((Drawn(False, balance),), synced, rf)
     if amount == 0:
         return Taken((Drawn(True, balance),), None, rf)
     left = balance - amount
     bucket = Bucket(limit, left, consumed + amount)
-    return Taken((Drawn(True, left),), Item(rf, (bucket,), policy_ms), rf)
+    return Taken((Drawn(True, left),), Item(rf, (bucket,), policy_ms, takes + 1), rf)
 
 
 def _must_settle(item: Item, take: Take, now_ms: int) -> bool:
@@ -263,6 +264,11 @@ def _is_outdated(item: Item, take: Take) -> bool:
     return tuple([bucket.limit for bucket in item.buckets]) != take.limits
 
 
+def is_take(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether a change of balances counts as a take: something was consumed."""
+    return any(map(lt, after, before))
+
+
 class Draft:
     """A take that is not written yet: what it does to its item, if the call is admitted.
 
@@ -270,15 +276,16 @@ class Draft:
     """
 
     __slots__ = (
-        "_after", "_consumed", "_dropped", "_forgiven", "_must_settle", "_policy_ms", "before",
-        "bounds", "denied", "fits", "left", "modes", "quota_passed", "quota_refused", "refilled_ms",
-        "take",
+        "_after", "_consumed", "_dropped", "_forgiven", "_must_settle", "_policy_ms", "_takes",
+        "before", "bounds", "denied", "fits", "left", "modes", "quota_passed", "quota_refused",
+        "refilled_ms", "take",
     )  # fmt: skip
 
     def __init__(self, item: Item | None, take: Take, now_ms: int) -> None:
         self.take = take
         self._must_settle = item is not None and _must_settle(item, take, now_ms)
         self._policy_ms = take.policy_ms
+        self._takes = 0 if item is None else item.takes
         if item is not None and not is_read_ahead(item, now_ms):
             self._policy_ms = max(take.policy_ms, item.policy_ms)
         self.refilled_ms, self.before, self._consumed = settle(item, take.limits, now_ms)
@@ -444,4 +451,5 @@ class Draft:
             Bucket(limit, left[i], self._consumed[i] + before[i] - left[i], self._forgiven[i])
             for i, limit in enumerate(self.take.limits)
         ]
-        return Item(self.refilled_ms, tuple(buckets), self._policy_ms)
+        takes = self._takes + is_take(before, left)
+        return Item(self.refilled_ms, tuple(buckets), self._policy_ms, takes)

@@ -9,6 +9,7 @@ from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken, take_all
 from penstock.store.memory_policy import MemoryPolicy
 from penstock.store.memory_retention import MemoryRetention
+from penstock.store.memory_usage import MemoryUsage
 from penstock.store.owed import count_dropped
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Begun
@@ -28,6 +29,7 @@ class MemoryStore:
         policy = MemoryPolicy(self._items)
         self.policy: PolicyStore = policy
         self.retention: RetentionStore = MemoryRetention(self._items, policy.events)
+        self.usage = MemoryUsage()
         self._unswept: Iterator[Key] = iter(())
         self._takes = 0
 
@@ -45,6 +47,7 @@ class MemoryStore:
         taken = take_all(self._items.get, takes, now_ms)
         for take, outcome in zip(takes, taken, strict=True):
             if outcome.item is not None:
+                self.usage.add(take.key, self._items.get(take.key), outcome.item, now_ms)
                 self._items[take.key] = outcome.item
         count_dropped(self._metrics, taken)
         return taken

@@ -18,10 +18,23 @@ from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from penstock.store.dynamodb.aws.location import Location
     from penstock.store.dynamodb.table import TableAdmin
+    from penstock.store.dynamodb.usage.aside import Aside
+    from penstock.store.dynamodb.usage.batches import Batches
+    from penstock.store.dynamodb.usage.worker import Aggregator
 
 FORMS: Final = (
     "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, dynamodb://table?region=…"
+)
+
+
+NO_STREAM: Final = (
+    "only a store dynamodb://TABLE?region=REGION has a stream; with SQLite, servers count usage "
+    "themselves"
 )
 
 
@@ -69,17 +82,48 @@ async def open_store(
 
 def open_table(url: str) -> "TableAdmin":
     """The table that a URL names, to create, look at, or delete."""
-    parts = _split(url)
-    if parts.scheme != "dynamodb":
-        raise ConfigError(
-            f"store '{url}': only a store dynamodb://TABLE?region=REGION has a table; "
-            "the others need no preparation"
-        )
-    from penstock.store.dynamodb.aws.location import parse_location
+    location = _table(
+        url,
+        "only a store dynamodb://TABLE?region=REGION has a table; the others need no preparation",
+    )
     from penstock.store.dynamodb.table import TableAdmin
 
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return TableAdmin(parse_location(url, options))
+    return TableAdmin(location)
+
+
+def open_usage_worker(
+    url: str, metrics: Metrics | None = None
+) -> "AbstractAsyncContextManager[Aggregator]":
+    """A worker that counts usage from the stream of the table that a URL names."""
+    location = _table(url, NO_STREAM)
+    from penstock.store.dynamodb.usage.worker import open_aggregator
+
+    return open_aggregator(location, metrics)
+
+
+async def read_set_aside(url: str) -> "Sequence[Aside]":
+    """The records of a table's stream that could not be counted."""
+    location = _table(url, NO_STREAM)
+    from penstock.store.dynamodb.usage.worker import read_aside
+
+    return await read_aside(location)
+
+
+def open_usage_batches(url: str) -> "AbstractAsyncContextManager[Batches]":
+    """Counts usage from batches of the stream that somebody else reads."""
+    location = _table(url, NO_STREAM)
+    from penstock.store.dynamodb.usage.batches import open_batches
+
+    return open_batches(location)
+
+
+def _table(url: str, otherwise: str) -> "Location":
+    parts = _split(url)
+    if parts.scheme != "dynamodb":
+        raise ConfigError(f"store '{url}': {otherwise}")
+    from penstock.store.dynamodb.aws.location import parse_location
+
+    return parse_location(url, dict(parse_qsl(parts.query, keep_blank_values=True)))
 
 
 def open_migration(url: str, now_ms: int) -> AbstractAsyncContextManager[Migration]:

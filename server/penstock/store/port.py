@@ -9,6 +9,7 @@ from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken
 from penstock.store.policy_port import PolicyStore
 from penstock.store.retention_port import RetentionStore
+from penstock.store.usage_port import UsageStore
 
 Begun = Sequence[Taken] | asyncio.Future[Sequence[Taken]]
 """The outcome of takes, or the future of it."""
@@ -60,7 +61,7 @@ class BucketStore(Protocol):
 
 
 class Store(BucketStore, Protocol):
-    """All ports: one file, or one table, serves them."""
+    """All ports: one file, or one table, serves all of them."""
 
     @property
     def policy(self) -> PolicyStore: ...
@@ -69,3 +70,6 @@ class Store(BucketStore, Protocol):
     def retention(self) -> RetentionStore | None:
         """None if what has expired goes by itself, as on DynamoDB by its TTL."""
         ...
+
+    @property
+    def usage(self) -> UsageStore: ...

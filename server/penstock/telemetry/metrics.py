@@ -217,6 +217,22 @@ class Metrics:
             "Size of the SQLite file's log (-wal). A long read makes the log grow.",
         )
 
+        # Usage, in a worker of `penstock aggregate`.
+        self.usage_records = self._counters(
+            "penstock_usage_records_total",
+            "Records of the table's stream that were read, by outcome: counted, skipped (nothing "
+            "was consumed), set_aside (can't be read, so it is not counted).",
+            ("outcome",),
+        )
+        self.usage_lag = self._gauge(
+            "penstock_usage_lag_seconds",
+            "Age of the last record that was read from the table's stream; 0 if there are no more.",
+        )
+        self.usage_gaps = self._counter(
+            "penstock_usage_gaps_total",
+            "Shards that nobody read for more than a day, so that records are lost.",
+        )
+
         # The process.
         self.event_loop_lag = self._distribution(
             "penstock_event_loop_lag_seconds",

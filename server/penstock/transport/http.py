@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,6 +18,8 @@ from penstock.transport.http_site import ANSWER_S, TEXT, Page, Reply, Site
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 STATUSES: Final = {"OK": 200, "OVER_LIMIT": 429}
+
+METRICS_CONNECTIONS: Final = 100
 
 PROBED_BY: Final = ("OPTIONS", "POST")
 """Methods of probes beside GET and HEAD. The reference server accepts any method, and some load
@@ -57,6 +60,21 @@ class HttpPort:
     port: int
     flag: str
     max_connections: int = 100
+
+
+@asynccontextmanager
+async def serve_metrics(
+    metrics: Callable[[], Awaitable[bytes]], host: str, port: int, path: str
+) -> AsyncIterator[str]:
+    """A port for Prometheus alone, while the block runs. Gives its address."""
+    listening, address = await listen(host, port, "--prometheus-addr")
+    site = Site({f"/{path.lstrip('/')}": Page(_long_page(metrics, PROMETHEUS), "metrics")})
+    accepting = Accepting(listening, Connections(site.handle), METRICS_CONNECTIONS)
+    try:
+        yield address
+    finally:
+        await accepting.stop()
+        await asyncio.sleep(0)  # asyncio closes the connections in the next turn of the loop
 
 
 class HttpServer:

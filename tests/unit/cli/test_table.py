@@ -81,7 +81,7 @@ def test_create_makes_a_table_that_is_ready(
   index GSI2  active
   index GSI3  active
   TTL         on, by 'ttl'
-  stream      off
+  stream      NEW_AND_OLD_IMAGES
   schema      1 \(made by Penstock {re.escape(version("penstock-ratelimit"))}, \S+\+00:00\)
 ready
 """,
@@ -151,15 +151,16 @@ def test_create_adds_the_one_thing_that_is_missing(penstock: Penstock, location:
     ran = penstock("create")
     assert ran.code == 0
     assert ran.out.endswith(": added the version item\n")
-    ran = penstock("create", "--stream")
-    assert ran.code == 0
-    assert ran.out.endswith(": added the stream\n")
+
+
+def test_create_turns_on_the_stream(penstock: Penstock, location: Location) -> None:
+    """With both images: usage is counted from it. A table without says what is missing."""
+    assert penstock("create", "--no-stream").out.endswith(": created\n")
+    ran = penstock("status")
+    assert ran.code == 0, "servers can use it all the same"
+    assert "  stream      off, so usage is not counted; run: penstock table create --st" in ran.out
+    assert penstock("create").out.endswith(": added the stream\n")
     assert "  stream      NEW_AND_OLD_IMAGES\n" in penstock("status").out
-
-
-def test_create_can_turn_on_a_stream(penstock: Penstock, location: Location) -> None:
-    """With both images, in a new table."""
-    assert penstock("create", "--stream").out.endswith(": created\n")
     table = aws(location, "describe_table")["Table"]
     expected = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
     assert table["StreamSpecification"] == expected
@@ -283,10 +284,13 @@ def test_a_stream_of_another_kind_is_an_error_if_one_is_asked_for(
     ours = [index("GSI1", "ALL"), index("GSI2", "KEYS_ONLY"), index("GSI3", "KEYS_ONLY")]
     table = bare_table(("PK", "SK"), *ours, StreamSpecification=stream)
     aws(location, "create_table", **table)
-    ran = penstock("create", "--stream")
+    ran = penstock("create")
     assert ran.code == 2
-    assert ": the stream shows KEYS_ONLY, not NEW_AND_OLD_IMAGES: turn it off; then " in ran.err
-    assert penstock("create").code == 0
+    assert ": the stream shows KEYS_ONLY, not NEW_AND_OLD_IMAGES: turn it off, or give" in ran.err
+    assert penstock("create", "--no-stream").code == 0
+    assert (
+        "  stream      KEYS_ONLY, so usage is not counted: it needs NEW" in penstock("status").out
+    )
 
 
 def test_a_table_of_a_newer_penstock_is_left_as_it_is(

@@ -75,13 +75,14 @@ def test_each_mode_does_what_it_says(
         assert taken.item is None
     else:
         spent = (held - left) * MILLI
-        assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, left * MILLI, spent),))
+        takes = int(left < held)
+        assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, left * MILLI, spent),), takes=takes)
 
 
 def test_a_new_item_starts_full() -> None:
     """The first take of all finds the burst."""
     taken = one(None, Draw(0, 2 * MILLI))
-    assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, 3 * MILLI, 2 * MILLI),))
+    assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, 3 * MILLI, 2 * MILLI),), takes=1)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,8 @@ def test_what_is_owed_lands_in_a_call_that_is_denied(
     takes = [take(Draw(0, asked * MILLI), Draw(0, amount * MILLI, mode, descriptor=1))]
     takes += [take(Draw(0, 9 * MILLI), key=OTHER)] if refused == "elsewhere" else []
     taken, *_ = take_all({KEY: holding(3)}.get, takes, EPOCH_MS)
-    assert taken.item == Item(EPOCH_MS, (Bucket(FIVE, left * MILLI, (3 - left) * MILLI),))
+    bucket = Bucket(FIVE, left * MILLI, (3 - left) * MILLI)
+    assert taken.item == Item(EPOCH_MS, (bucket,), takes=int(left < 3))
     assert taken.drawn == (Drawn(asked == 1, left * MILLI), Drawn(fits, left * MILLI))
 
 
@@ -409,7 +411,7 @@ def test_limits_that_were_read_later_go_before() -> None:
     (taken,) = take_all({KEY: NEWER}.get, [asked], EPOCH_MS)
     assert taken.drawn == (Drawn(True, 3 * MILLI),)
     assert taken.item == Item(
-        EPOCH_MS, (Bucket(RPM, 3 * MILLI, 2 * MILLI), Bucket(TPM, 9 * MILLI, 0)), NEW
+        EPOCH_MS, (Bucket(RPM, 3 * MILLI, 2 * MILLI), Bucket(TPM, 9 * MILLI, 0)), NEW, takes=1
     )
 
 
@@ -428,7 +430,7 @@ def test_who_read_the_limits_last_brings_the_item_to_them() -> None:
     (taken,) = take_all(
         {KEY: NEWER}.get, [Take(KEY, (TPM,), (Draw(0, MILLI),), None, NEW + 1)], EPOCH_MS
     )
-    assert taken.item == Item(EPOCH_MS, (Bucket(TPM, 8 * MILLI, MILLI),), NEW + 1)
+    assert taken.item == Item(EPOCH_MS, (Bucket(TPM, 8 * MILLI, MILLI),), NEW + 1, takes=1)
 
 
 @pytest.mark.parametrize("limits", [(RPM,), (RPM, TPM)])
@@ -474,6 +476,7 @@ def test_limits_that_a_clock_ahead_read_hold_off_no_change(read_ms: int) -> None
         EPOCH_MS,
         (Bucket(raised if applies else RPM, 4 * MILLI, MILLI),),
         EPOCH_MS if applies else read_ms,
+        takes=1,
     )
 
 

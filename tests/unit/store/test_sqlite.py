@@ -258,7 +258,7 @@ async def test_the_table_is_strict_and_small_steps_clean_it(tmp_path: Path) -> N
     )
     db = sqlite3.connect(file, isolation_level=None)
     with pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT"):
-        db.execute("INSERT INTO bucket VALUES (0, 'e', 'r', 'soon', 1, '{}', 0)")
+        db.execute("INSERT INTO bucket VALUES (0, 'e', 'r', 'soon', 1, '{}', 0, 0, '')")
 
     def count() -> int:
         return int(db.execute("SELECT count(*) FROM bucket").fetchone()[0])

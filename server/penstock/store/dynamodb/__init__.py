@@ -5,6 +5,7 @@ The rooms build on each other:
     items/      the items of the table: keys, attributes, reads and transactions
     buckets/    takes: from the callers that wait to the writes and back
     policy/     entities, stored limits, audit: the policy port
+    usage/      what was consumed, from the table's stream: the usage port
     table/      the table itself: create, describe, check, delete
     migration/  from the older form, one item for each limit, while servers run
     store.py    the port's methods; puts the rooms together

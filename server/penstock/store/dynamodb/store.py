@@ -22,10 +22,12 @@ from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.migration.fallback import Fallback
 from penstock.store.dynamodb.policy.store import DynamoPolicy
 from penstock.store.dynamodb.table import check_table
+from penstock.store.dynamodb.usage.store import DynamoUsage
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import Begun
 from penstock.store.retention_port import RetentionStore
+from penstock.store.usage_port import UsageStore
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
 
@@ -66,6 +68,7 @@ class DynamoStore:
         self._fallback = Fallback(access, is_migrating=is_migrating)
         self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget, audit_kept_ms)
         self.retention: RetentionStore | None = None  # the table's TTL does it
+        self.usage: UsageStore = DynamoUsage(access)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         await self._fallback.convert([take.key for take in takes], now_ms)

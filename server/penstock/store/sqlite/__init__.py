@@ -13,6 +13,9 @@ Nothing else keeps the writer's thread from its commits. Stored limits and singl
 (`transactions.py`) on another thread, by a connection of its own (`side.py`). A third thread brings
 the log into the file (`checkpoint.py`).
 
+Usage (`usage.py`) costs a take hardly anything: what was used in an hour is a difference between
+columns of a row, until the first write of another hour books it. `usage_reads.py` adds both up.
+
 Once a second the store looks at the file (`watch.py`): whether it is still the one at its path
 (`file.py`), and whether its log got long. Opening the file (`schema.py`) checks it, and keeps
 others from reading it (`privacy.py`). `backup.py` copies it while it is used.

@@ -8,20 +8,26 @@ any Python: each of its steps would wait for the interpreter's lock, which the e
 All other groups are decided by the thread, inside a transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core.bucket import Item
 from penstock.core.take import Key
+from penstock.core.usage import Window
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Job, Transaction
 from penstock.store.sqlite.rows import MOST_UPDATES, ItemRows
+from penstock.store.sqlite.usage import Ledger, are_current, book
 
 CLEAN_STEP: Final = 128
 """Items looked at in one go: a step takes a fraction of a millisecond."""
 
 PAGES_OF_NEW: Final = 4
 """Pages of the file that a new item changes: its own, and those of the indexes."""
+
+
+PAGES_OF_BOOKING: Final = 6
+"""Pages that a booking changes: of a window of each size, and of the index."""
 
 
 class Decided(NamedTuple):
@@ -56,7 +62,7 @@ class Commits:
             transaction = Transaction(items)
             results = [job.work(transaction, job.now_ms) for job in group]
             changes = transaction.changes
-            if len(changes) > MOST_UPDATES:
+            if len(changes) > MOST_UPDATES or not _are_current(rows, changes, group):
                 return None
             return Decided(rows, epoch, results, changes, rows.values_of(changes))
         except Exception:  # noqa: BLE001 - the thread meets the same fault, and tells the callers
@@ -83,8 +89,12 @@ class Commits:
         db.execute("BEGIN IMMEDIATE")
         try:
             items = rows.read({key for job in group for key in job.keys})
-            transaction = Transaction(items)
-            results = [job.work(transaction, job.now_ms) for job in group]
+            transaction, ledger = Transaction(items), Ledger(rows.bases)
+            results = [_work(job, transaction, ledger) for job in group]
+            if ledger.rebased:
+                rows.write_bases(ledger.rebased)
+                book(db, ledger.bookings, max(job.now_ms for job in group))
+                self._file.written_pages += PAGES_OF_BOOKING * len(ledger.bookings)
             if changes := transaction.changes:
                 created = rows.write(changes)
                 self._clean(rows, created, group)
@@ -105,3 +115,24 @@ class Commits:
             now_ms = max(job.now_ms for job in group)
             self._cleaned_to = rows.clean(self._cleaned_to, self._uncleaned, now_ms)
             self._uncleaned = 0
+
+
+def _work(job: Job, transaction: Transaction, ledger: Ledger) -> Any:
+    """Do a job inside a transaction, and book what was used before it."""
+    before = [transaction.get(key) for key in job.keys]
+    for key, item in zip(job.keys, before, strict=True):
+        ledger.before_write(key, item, job.now_ms)
+    result = job.work(transaction, job.now_ms)
+    for key, item in zip(job.keys, before, strict=True):
+        ledger.after_write(key, item, transaction.get(key), job.now_ms)
+    return result
+
+
+def _are_current(rows: ItemRows, changes: Mapping[Key, Item], group: Sequence[Job]) -> bool:
+    """Whether these writes leave nothing to book for usage."""
+    hour_ms = Window.HOUR.start_ms(group[0].now_ms)
+    next_ms = Window.HOUR.next_ms(hour_ms)
+    for job in group:
+        if not hour_ms <= job.now_ms < next_ms:
+            return False
+    return are_current(rows.bases, changes, hour_ms)

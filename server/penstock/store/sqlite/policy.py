@@ -25,6 +25,7 @@ from penstock.store.policy_laws import (
 )
 from penstock.store.policy_port import AuditEvent, Change, Page
 from penstock.store.sqlite.transactions import Transactions
+from penstock.store.sqlite.usage import book_entity
 
 _ENTITY: Final = "SELECT name, parent, cascades, metadata, version FROM entity"
 
@@ -119,6 +120,7 @@ class SqlitePolicy:
             check_childless(name, child.fetchone()[0])
             db.execute("DELETE FROM entity WHERE name = ?", (name,))
             db.execute("DELETE FROM policy WHERE entity = ?", (name,))
+            book_entity(db, name, change.now_ms)
             if db.execute("DELETE FROM bucket WHERE entity = ?", (name,)).rowcount:
                 self._transactions.forget_items()
             _record(db, name, "entity.delete", change, None, entity_record(before), None)

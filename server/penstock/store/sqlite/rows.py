@@ -10,40 +10,48 @@ from typing import Any, Final
 from penstock.core.bucket import CLOCKS_APART_MS, NEVER, Item
 from penstock.core.take import Key
 from penstock.store.sqlite.item_text import dump, load
+from penstock.store.sqlite.usage import Base, book, dump_base, load_base, unbooked_rows
 
 # One row of JSON instead of a row an item: each row that Python fetches is a hand-over of its lock,
 # and this thread shares that with the event loop.
 _READ: Final = """
 SELECT json_group_array(
-    json_array(b.id, b.entity, b.resource, b.refilled_ms, json(b.buckets), b.policy_ms)
+    json_array(
+        b.id, b.entity, b.resource, b.refilled_ms, json(b.buckets), b.policy_ms, b.takes, b.booked
+    )
 )
 FROM json_each(?) AS wanted CROSS JOIN bucket AS b
 ON b.entity = wanted.value ->> 0 AND b.resource = wanted.value ->> 1
 """
 
 _READ_ONE: Final = """
-SELECT refilled_ms, buckets, policy_ms FROM bucket WHERE entity = ? AND resource = ?
+SELECT refilled_ms, buckets, policy_ms, takes FROM bucket WHERE entity = ? AND resource = ?
 """
 
 _INSERT: Final = """
-INSERT INTO bucket (id, entity, resource, refilled_ms, stale_at_ms, buckets, policy_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO bucket
+    (id, entity, resource, refilled_ms, stale_at_ms, buckets, policy_ms, takes, booked)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _UPDATE: Final = """
-UPDATE bucket SET refilled_ms = ?, stale_at_ms = ?, buckets = ?, policy_ms = ? WHERE id = ?
+UPDATE bucket SET refilled_ms = ?, stale_at_ms = ?, buckets = ?, policy_ms = ?, takes = ?
+WHERE id = ?
 """
+
+_REBASE: Final = "UPDATE bucket SET booked = ? WHERE id = ?"
 
 # Outside of a transaction a statement is a transaction of its own. SQLite looks at the version once
 # it has the write lock. The rows come as a list of values: as JSON they would take twice as long.
 _UPDATE_ONE: Final = """
-UPDATE bucket SET refilled_ms = ?2, stale_at_ms = ?3, buckets = ?4, policy_ms = ?5
-WHERE id = ?1 AND (SELECT data_version FROM pragma_data_version) = ?6
+UPDATE bucket SET refilled_ms = ?2, stale_at_ms = ?3, buckets = ?4, policy_ms = ?5,
+    takes = ?6
+WHERE id = ?1 AND (SELECT data_version FROM pragma_data_version) = ?7
 """
 
 _UPDATE_MANY: Final = """
 UPDATE bucket SET refilled_ms = new.column2, stale_at_ms = new.column3, buckets = new.column4,
-    policy_ms = new.column5
+    policy_ms = new.column5, takes = new.column6
 FROM (VALUES {rows}) AS new
 WHERE id = new.column1 AND (SELECT data_version FROM pragma_data_version) = ?
 """
@@ -51,14 +59,15 @@ WHERE id = new.column1 AND (SELECT data_version FROM pragma_data_version) = ?
 MOST_UPDATES: Final = 256
 """Rows in one such statement. Deciding so many takes a few milliseconds."""
 
-_NO_ROW: Final = (None,) * 5
+_NO_ROW: Final = (None,) * 6
 
 _NEXT: Final = """
 SELECT count(*), max(id) FROM (SELECT id FROM bucket WHERE id > ? ORDER BY id LIMIT ?)
 """
 
 _CLEAN: Final = """
-DELETE FROM bucket WHERE id > ? AND id <= ? AND stale_at_ms <= ? RETURNING entity, resource
+DELETE FROM bucket WHERE id > ? AND id <= ? AND stale_at_ms <= ?
+RETURNING entity, resource, takes, buckets, booked
 """
 
 _RETURN: Final = """
@@ -84,6 +93,8 @@ class ItemRows:
         self._db = db
         self._kept: dict[Key, Item] = {}
         self._ids: dict[Key, int] = {}
+        self.bases: dict[Key, Base] = {}
+        """What usage has booked of the items in memory that it counts."""
         self._version = 0
         self._is_alone = False
         """No other process has written to the file between the last two transactions."""
@@ -110,8 +121,7 @@ class ItemRows:
         """What `update` needs to write items that are known. For the event loop."""
         values: list[Any] = []
         for key, item in items.items():
-            state = (item.refilled_ms, item.stale_at_ms(), dump(item), item.policy_ms)
-            values += (self._ids.get(key), *state)
+            values += (self._ids.get(key), *_state(item))
         return values
 
     def update(self, items: Mapping[Key, Item], values: Sequence[Any]) -> bool:
@@ -145,10 +155,12 @@ class ItemRows:
         missing = [key for key in keys if key not in kept]
         if missing:
             (rows,) = self._db.execute(_READ, (json.dumps(missing),)).fetchone()
-            for number, entity, resource, refilled_ms, buckets, policy_ms in json.loads(rows):
+            for number, entity, resource, rf, buckets, policy_ms, takes, booked in json.loads(rows):
                 key = Key(entity, resource)
-                kept[key] = Item(refilled_ms, load(buckets), policy_ms)
+                kept[key] = Item(rf, load(buckets), policy_ms, takes)
                 self._ids[key] = number
+                if (base := load_base(booked)) is not None:
+                    self.bases[key] = base
         return kept
 
     def write(self, items: Mapping[Key, Item]) -> int:
@@ -156,19 +168,27 @@ class ItemRows:
         known, new = [], []
         top = -1
         for key, item in items.items():
-            state = (item.refilled_ms, item.stale_at_ms(), dump(item), item.policy_ms)
-            number = self._ids.get(key)
+            state, number = _state(item), self._ids.get(key)
             if number is None:
                 if top < 0:
                     (top,) = self._db.execute("SELECT coalesce(max(id), 0) FROM bucket").fetchone()
                 top += 1
                 self._ids[key] = top
-                new.append((top, *key, *state))
+                new.append((top, *key, *state, dump_base(self.bases.get(key))))
             else:
                 known.append((*state, number))
         self._db.executemany(_UPDATE, known)
         self._db.executemany(_INSERT, new)
         return len(new)
+
+    def write_bases(self, keys: Iterable[Key]) -> None:
+        """Write the bases of items that have another one now. `write` writes those of new items."""
+        changed = [
+            (dump_base(self.bases[key]), number)
+            for key in keys
+            if (number := self._ids.get(key)) is not None
+        ]
+        self._db.executemany(_REBASE, changed)
 
     def shrink(self) -> None:
         """Let go of the oldest if memory keeps too many."""
@@ -179,14 +199,17 @@ class ItemRows:
         """Let go of all: what is in memory may not be what is in the file."""
         self._kept.clear()
         self._ids.clear()
+        self.bases.clear()
         # After that: whoever sees the new epoch sees none of the old items.
         self.epoch += 1
 
     def clean(self, after: int, count: int, now_ms: int) -> int:
         """Delete what is stale among the next `count` items; returns where to go on."""
         found, last = self._db.execute(_NEXT, (after, count)).fetchone()
-        for entity, resource in self._db.execute(_CLEAN, (after, last, now_ms)).fetchall():
+        deleted = self._db.execute(_CLEAN, (after, last, now_ms)).fetchall()
+        for entity, resource, *_ in deleted:
             self._drop(Key(entity, resource))
+        book(self._db, unbooked_rows(deleted), now_ms)
         # A clock was wrong. Nobody may ever ask for these items again, so they go stale, too.
         values = (after, last, now_ms, CLOCKS_APART_MS, NEVER)
         for entity, resource in self._db.execute(_RETURN, values).fetchall():
@@ -197,6 +220,11 @@ class ItemRows:
     def _drop(self, key: Key) -> None:
         self._kept.pop(key, None)
         self._ids.pop(key, None)
+        self.bases.pop(key, None)
+
+
+def _state(item: Item) -> tuple[int, int, str, int, int]:
+    return item.refilled_ms, item.stale_at_ms(), dump(item), item.policy_ms, item.takes
 
 
 def read_item(db: sqlite3.Connection, key: Key) -> Item | None:
@@ -204,12 +232,12 @@ def read_item(db: sqlite3.Connection, key: Key) -> Item | None:
     row = db.execute(_READ_ONE, key).fetchone()
     if row is None:
         return None
-    refilled_ms, buckets, policy_ms = row
-    return Item(refilled_ms, load(json.loads(buckets)), policy_ms)
+    refilled_ms, buckets, policy_ms, takes = row
+    return Item(refilled_ms, load(json.loads(buckets)), policy_ms, takes)
 
 
 @lru_cache
 def _update(size: int) -> str:
     if size == 1:
         return _UPDATE_ONE
-    return _UPDATE_MANY.format(rows=",".join(["(?, ?, ?, ?, ?)"] * size))
+    return _UPDATE_MANY.format(rows=",".join(["(?, ?, ?, ?, ?, ?)"] * size))

@@ -79,7 +79,24 @@ CREATE INDEX bucket_by_resource ON bucket (resource, entity) WHERE substr(resour
 # before fail on such a row, so they must not open the file.
 _FORGIVEN: Final = "SELECT 'forgiven'"
 
-STEPS: Final = (_BUCKETS, _POLICY, _FORGIVEN)
+# `booked` is what usage already counts of an item (`usage.py`), as JSON. It is empty for the items
+# of rules, which usage does not count, and for items that nobody has written to since version 3.
+_USAGE: Final = """
+ALTER TABLE bucket ADD COLUMN takes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE bucket ADD COLUMN booked TEXT NOT NULL DEFAULT '';
+CREATE TABLE usage (
+    entity TEXT NOT NULL,
+    resource TEXT NOT NULL,
+    window TEXT NOT NULL,
+    start_ms INTEGER NOT NULL,
+    takes INTEGER NOT NULL,
+    amounts TEXT NOT NULL,
+    PRIMARY KEY (entity, resource, window, start_ms)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX usage_by_time ON usage (window, start_ms, resource, entity);
+"""
+
+STEPS: Final = (_BUCKETS, _POLICY, _FORGIVEN, _USAGE)
 """The first makes a new file one of version 1, the next one of version 1 one of version 2, and so
 on. None is ever changed: there are files that it made."""
 

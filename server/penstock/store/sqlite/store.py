@@ -20,8 +20,10 @@ from penstock.store.sqlite.rows import read_item
 from penstock.store.sqlite.schema import Synchronous
 from penstock.store.sqlite.threads import ErrandThread
 from penstock.store.sqlite.transactions import Transactions
+from penstock.store.sqlite.usage_reads import SqliteUsage
 from penstock.store.sqlite.watch import FileWatch
 from penstock.store.sqlite.writer import GroupWriter, Pace
+from penstock.store.usage_port import UsageStore
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Tracer
 
@@ -52,6 +54,7 @@ class SqliteStore:
         metrics.before_reading.append(self._measure_wal)
         self.policy: PolicyStore = SqlitePolicy(self._transactions)
         self.retention: RetentionStore = SqliteRetention(self._transactions)
+        self.usage: UsageStore = SqliteUsage(self._transactions, self._writer.turn)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         return await self.begin(takes, now_ms)

@@ -15,6 +15,7 @@
     connection.py   a call through the port: bounded in time, counted, skipped in an outage
     circuit.py      when an outage begins, and when it is over
     skew.py         this server's clock against DynamoDB's
+    streams.py      the calls on the table's stream, by the SDK
     retry.py        the delays between retries
 
 Only this room imports the SDK. Nothing here retries: only who knows what a call does can tell

@@ -20,6 +20,8 @@ Cascade = Literal["transaction", "speculative"]
 ClientName = Literal["lean", "aioboto3"]
 """Who makes the calls of decisions: our own client, or the SDK."""
 
+Service = Literal["dynamodb", "dynamodbstreams"]
+
 CALL_S: Final = 1.0
 """The timeout of one call, whatever the caller's deadline is. After a longer time, the condition of
 a write would be out of date."""
@@ -46,7 +48,9 @@ class Location:
         return f"dynamodb://{self.table}?{query}" if query else f"dynamodb://{self.table}"
 
     @asynccontextmanager
-    async def client(self, call_s: float = CALL_S, session: Any = None) -> AsyncIterator[Any]:
+    async def client(
+        self, call_s: float = CALL_S, session: Any = None, service: Service = "dynamodb"
+    ) -> AsyncIterator[Any]:
         """The SDK's client, from a session of aiobotocore. ConfigError if there is no region."""
         config = Config(
             # Shorter than the call's timeout: a call that could not connect was not sent, and this
@@ -63,7 +67,7 @@ class Location:
             try:
                 client = await stack.enter_async_context(
                     aioboto3.Session(botocore_session=session).client(
-                        "dynamodb",
+                        service,
                         region_name=self.region,
                         endpoint_url=self.endpoint,
                         config=config,

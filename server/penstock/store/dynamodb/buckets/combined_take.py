@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock.core.bounds import highest, lowest
 from penstock.core.bucket import Bucket, Item, default_max_debt, is_far_ahead
-from penstock.core.take import Draft
+from penstock.core.take import Draft, is_take
 from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import Terms
 from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write, WritePath
@@ -38,12 +38,14 @@ class CombinedTake:
         self._fit_floors: list[int | None] = [None] * len(limits)
         self._fit_ceilings: list[int | None] = [None] * len(limits)
         self._has_takes = False
+        self._takes = 0
 
     def add(self, draft: Draft) -> None:
         """Add a take. It was decided on the balances that the takes before it leave."""
         bounds = draft.bounds
         self.is_exact = self.is_exact or bounds.is_exact
         self._has_takes = self._has_takes or draft.has_takes
+        self._takes += is_take(draft.before, draft.left)
         for i, limit in enumerate(draft.take.limits):
             moved, left = self._moved[i], draft.left[i]
             if (floor := bounds.floors[i]) is not None:
@@ -84,6 +86,7 @@ class CombinedTake:
             tuple(moves),
             since_ms=now_ms - self.terms.tolerance_ms,
             now_ms=now_ms,
+            takes=self._takes,
         )
 
     def write(
@@ -116,7 +119,7 @@ class CombinedTake:
         write = settle_write(
             WritePath.NORMAL, self.key, self.terms, image, now_ms, moved, bounds=bounds
         )
-        return write._replace(policy_ms=self._policy_ms)
+        return write._replace(policy_ms=self._policy_ms, takes=self._takes)
 
     def _by_terms(self, *, holds_verdicts: bool) -> tuple[list[int], list[int], list[int | None]]:
         """Amounts and bounds for each limit of the terms. Limits outside them are left out."""
@@ -160,7 +163,7 @@ class CombinedTake:
             Bucket(limit, limit.burst + moved, -moved)
             for limit, moved in zip(self.terms.limits, self._moved, strict=True)
         ]
-        item = Item(now_ms, tuple(buckets), self._policy_ms)
+        item = Item(now_ms, tuple(buckets), self._policy_ms, self._takes)
         return Create(WritePath.CREATE, self.key, self.terms, item, now_ms)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.core.bucket import settle
 from penstock.core.limits import Limit
-from penstock.core.take import Draft, Key
+from penstock.core.take import Draft, Key, is_take
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.aws.retry import pauses
@@ -29,12 +29,12 @@ async def rewrite(
     sender: BucketSender,
     key: Key,
     write: Write | None,
-    next_write: Callable[[Image], Write],
+    next_write: Callable[[Image], Write | None],
     attempts: Iterator[int],
 ) -> Image | None:
     """Write. If the condition fails, write again, made from the image that DynamoDB returned.
 
-    Returns None if there is no item. `attempts` counts the writes.
+    Returns None if there is no item, or nothing to write. `attempts` counts the writes.
     """
     pause = pauses()
     for _ in range(ATTEMPTS):
@@ -51,6 +51,8 @@ async def rewrite(
         if image is None:
             return None
         write = next_write(image)
+        if write is None:
+            return None
     text = f"too many writers on one item: gave up after {ATTEMPTS} tries"
     raise StoreError(text, kind=Fault.CONFLICT.value)
 
@@ -60,7 +62,9 @@ async def reset(
 ) -> Image | None:
     """Give every bucket its burst back. What was consumed stays on record."""
 
-    def fill(image: Image) -> Write:
+    def fill(image: Image) -> Write | None:
+        if image.is_expired(now_ms):
+            return None
         terms = own_terms(image)
         if limits:
             terms = make_terms(limits, image.parent, never_expires=image.expires_s is None)
@@ -85,7 +89,9 @@ async def undo(
         for i, limit in enumerate(take.limits)
         if moved[i]
     )
-    first = Consume(WritePath.COMPENSATE, take.key, terms_of(take), moves, None, now_ms)
+    # The charges of a denied call stay. If there are any, the call still counts as a take.
+    takes = is_take(draft.before, draft.left_if_denied) - is_take(draft.before, draft.left)
+    first = Consume(WritePath.COMPENSATE, take.key, terms_of(take), moves, None, now_ms, takes)
 
     def give_back(image: Image) -> Write:
         """The bucket would overflow, or its terms have changed: work out the new balances."""
@@ -97,7 +103,8 @@ async def undo(
             for i, limit in enumerate(terms.limits)
         ]
         consumed = [-amount for amount in owed]
-        return settle_write(WritePath.COMPENSATE, take.key, terms, image, now_ms, back, consumed)
+        write = settle_write(WritePath.COMPENSATE, take.key, terms, image, now_ms, back, consumed)
+        return write._replace(takes=takes)
 
     return await rewrite(sender, take.key, first, give_back, attempts)
 

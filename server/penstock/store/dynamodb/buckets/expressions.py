@@ -17,6 +17,7 @@ from penstock.store.dynamodb.items.images import (
     POLICY,
     POLICY_READ,
     REFILLED,
+    TAKES,
     TOKENS,
     attribute,
     bucket_fields,
@@ -103,6 +104,7 @@ def _consume(expression: _Expression, write: Consume) -> None:
     if write.expires_s is not None:
         expression.require(EXPIRES, ">", number(write.now_ms // 1000))
         expression.set(EXPIRES, number(write.expires_s))
+    expression.add(TAKES, write.takes)
     _move(expression, write.moves)
 
 
@@ -116,6 +118,7 @@ def _settle(expression: _Expression, write: Settle) -> None:
         expression.set(EXPIRES, number(write.expires_s))
     elif write.seen.expires_s is not None:
         expression.remove(EXPIRES)
+    expression.add(TAKES, write.takes)
     _move(expression, write.moves)
     for name, forgiven in write.forgiven:
         if forgiven:

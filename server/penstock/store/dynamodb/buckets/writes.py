@@ -56,6 +56,8 @@ class Consume(NamedTuple):
     moves: tuple[Move, ...]
     since_ms: int | None
     now_ms: int
+    takes: int = 0
+    """How many takes this write is for. For the undo of a take: -1."""
 
     @property
     def is_exact(self) -> bool:
@@ -70,7 +72,9 @@ class Consume(NamedTuple):
     def applied(self, image: Image) -> Image:
         """The item afterwards."""
         return Image(
-            image.item._replace(buckets=tuple(_moved(image.item, self.moves))),
+            image.item._replace(
+                buckets=tuple(_moved(image.item, self.moves)), takes=image.item.takes + self.takes
+            ),
             self.expires_s,
             image.fingerprint,
             image.parent,
@@ -98,6 +102,8 @@ class Settle(NamedTuple):
     policy_ms: int = 0
     forgiven: tuple[tuple[str, int], ...] = ()
     """The new `forgiven` of buckets, by limit. Only where `forgiven` changes."""
+    takes: int = 0
+    """How many takes this write is for. For the undo of a take: -1."""
 
     @property
     def is_exact(self) -> bool:
@@ -146,7 +152,7 @@ class Settle(NamedTuple):
         return Image(item, self.expires_s, terms.fingerprint, terms.parent)
 
     def undone(self, after: Image) -> Item:
-        refilled_ms, seen, _ = self.seen.item
+        refilled_ms, seen = self.seen.item[:2]
         limits = tuple(bucket.limit for bucket in seen)
         buckets = _under(limits, _moved(after.item, self.moves, back=True))
         if is_renamed(self.seen.item, self.terms.limits):
@@ -175,7 +181,8 @@ class Settle(NamedTuple):
             for bucket in _under(self.terms.limits, _moved(item, self.moves))
         ]
         buckets = sorted([*kept, *self.added], key=lambda bucket: bucket.limit.name)
-        return item._replace(refilled_ms=self.refilled_ms, buckets=tuple(buckets))
+        takes = item.takes + self.takes
+        return item._replace(refilled_ms=self.refilled_ms, buckets=tuple(buckets), takes=takes)
 
 
 class Create(NamedTuple):

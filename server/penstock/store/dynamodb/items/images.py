@@ -16,6 +16,7 @@ EXPIRES: Final = "ttl"
 POLICY: Final = "policy"
 POLICY_READ: Final = "policy_ms"
 RESOURCE: Final = "resource"
+TAKES: Final = "takes"
 CASCADE: Final = "cascade"
 PARENT: Final = "parent_id"
 
@@ -65,8 +66,15 @@ def parse_image(attributes: Attributes) -> Image:
         kept = 0 if forgiven is None else int(forgiven["N"])
         buckets.append(Bucket(_limit(name, *parameters), tokens, consumed, kept))
     expires, parent = attributes.get(EXPIRES), attributes.get(PARENT)
+    takes = attributes.get(TAKES)
     return Image(
-        Item(int(attributes[REFILLED]["N"]), tuple(buckets), int(attributes[POLICY_READ]["N"])),
+        Item(
+            int(attributes[REFILLED]["N"]),
+            tuple(buckets),
+            int(attributes[POLICY_READ]["N"]),
+            # An item that an earlier version created has no count.
+            0 if takes is None else int(takes["N"]),
+        ),
         None if expires is None else int(expires["N"]),
         attributes[POLICY]["S"],
         None if parent is None else Key(parent["S"], attributes[RESOURCE]["S"]),
@@ -83,6 +91,7 @@ def write_record(key: Key, image: Image) -> dict[str, Any]:
         REFILLED: number(image.item.refilled_ms),
         POLICY: {"S": image.fingerprint},
         POLICY_READ: number(image.item.policy_ms),
+        TAKES: number(image.item.takes),
         CASCADE: {"BOOL": image.parent is not None},
     }
     if image.expires_s is not None:

@@ -17,6 +17,7 @@ MAX_BYTES: Final = 900
 BUCKETS: Final = "#BUCKET#"
 CONFIGS: Final = "#CONFIG#"
 AUDITS: Final = "#AUDIT#"
+USAGES: Final = "#USAGE#"
 CHILDREN: Final = "CHILD#"
 """The prefixes of sort keys."""
 
@@ -79,6 +80,21 @@ def config_key(scope: Scope) -> Primary:
     if scope.resource is not None:
         return Primary(resource_partition(scope.resource), "#CONFIG")
     return Primary("SYSTEM#", "#CONFIG")
+
+
+def usage_prefix(resource: str, window: str = "") -> str:
+    """The prefix of the sort keys of a resource's usage, or of its windows of one size."""
+    return f"{USAGES}{_part(resource)}#" + (f"{window}#" if window else "")
+
+
+def usage_key(key: Key, window: str, start: str) -> Primary:
+    """`window` is hour, day or month, and `start` the window's name."""
+    return Primary(partition(key.entity), usage_prefix(key.resource, window) + start)
+
+
+def usage_of(window: str, start: str, entity: str | None = None) -> str:
+    """The sort key of a window in the index of resources; without an entity, the prefix."""
+    return f"USAGE#{window}#{start}#{'' if entity is None else _part(entity)}"
 
 
 def audit_key(subject: str, event: str) -> Primary:

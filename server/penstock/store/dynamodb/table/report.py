@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 
 from penstock.store.dynamodb.aws.location import Location
-from penstock.store.dynamodb.table.schema import INDEXES, Capacity, Extra, Index
+from penstock.store.dynamodb.table.schema import (
+    INDEXES,
+    STREAM_VIEW,
+    Capacity,
+    Extra,
+    Index,
+)
 from penstock.store.dynamodb.table.state import (
     COMING,
     GOING,
@@ -25,7 +31,7 @@ class TableReport:
 
 
 def report_table(place: str, location: Location, state: TableState | None) -> TableReport:
-    rows = () if state is None else _rows(state)
+    rows = () if state is None else _rows(location, state)
     return TableReport(place, rows, find_fault(location, state))
 
 
@@ -58,7 +64,7 @@ def find_fault(
     return f"{', '.join(faults)}; {mend}" if faults else None
 
 
-def _rows(state: TableState) -> tuple[tuple[str, str], ...]:
+def _rows(location: Location, state: TableState) -> tuple[tuple[str, str], ...]:
     ttl = f"on, by '{state.ttl}'" if state.ttl else "off"
     return (
         ("status", state.status.lower()),
@@ -67,9 +73,17 @@ def _rows(state: TableState) -> tuple[tuple[str, str], ...]:
         ("last count", f"{_items(state.items)}, {_size(state.size_bytes)}"),
         *((str(index), _index(index, state)) for index in INDEXES),
         ("TTL", ttl),
-        ("stream", state.stream or "off"),
+        ("stream", _stream(location, state.stream)),
         ("schema", _schema(state)),
     )
+
+
+def _stream(location: Location, stream: str | None) -> str:
+    if stream is None:
+        return f"off, so usage is not counted; {find_mend(location)}"
+    if stream != STREAM_VIEW:
+        return f"{stream}, so usage is not counted: it needs {STREAM_VIEW}"
+    return stream
 
 
 def _index(index: Index, state: TableState) -> str:

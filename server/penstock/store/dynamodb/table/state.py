@@ -45,6 +45,8 @@ class TableState:
     size_bytes: int
     indexes: Mapping[str, IndexState]
     stream: str | None
+    stream_arn: str = ""
+    """The latest stream, also if it is off by now."""
     ttl: str | None = None
     """The attribute that has the TTL; None if TTL is off."""
     version: Mapping[str, str] | None = None
@@ -89,6 +91,7 @@ def parse_table(table: Mapping[str, Any]) -> TableState:
             for index in table.get("GlobalSecondaryIndexes", ())
         },
         stream=stream.get("StreamViewType") if stream.get("StreamEnabled") else None,
+        stream_arn=table.get("LatestStreamArn", ""),
     )
 
 
@@ -132,7 +135,9 @@ def find_wrong(state: TableState, *, stream: bool = False) -> list[str]:
     if state.ttl not in {None, EXPIRES}:
         wrong.append(f"TTL is on '{state.ttl}', not on '{EXPIRES}': turn it off")
     if stream and state.stream not in {None, STREAM_VIEW}:
-        wrong.append(f"the stream shows {state.stream}, not {STREAM_VIEW}: turn it off")
+        wrong.append(
+            f"the stream shows {state.stream}, not {STREAM_VIEW}: turn it off, or give --no-stream"
+        )
     return wrong
 
 

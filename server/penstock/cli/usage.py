@@ -1,0 +1,232 @@
+"""`penstock usage`: what entities consumed, as a table with bars, JSON or CSV."""
+
+import argparse
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.cli.spans import Span, read_span
+from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms, with_store
+from penstock.cli.tables import print_csv, print_json, print_line, print_lines, print_note
+from penstock.cli.usage_plot import Row, plot_lines, tokens
+from penstock.core.take import Key
+from penstock.core.usage import NOTHING, Used, Window, WindowUsage, total
+from penstock.errors import ConfigError
+from penstock.store.port import Store
+from penstock.store.usage_sums import (
+    EntityUsage,
+    find_top,
+    read_children,
+    sum_by_entity,
+    sum_by_start,
+)
+
+TAKES: Final = "takes"
+_COUNT: Final = re.compile("[0-9]{1,6}")
+
+EXAMPLES: Final = """\
+Times are UTC. Write a time as 2026-11, 2026-11-18, 2026-11-18T14 or 2026-11-18T14:30, or as the
+time before now, such as 24h or 30d. Usage is counted for the entities of stored limits, and not for
+the buckets of rules. docs/usage.md explains all.
+
+exit code: 0 usage found, 1 no usage found, 2 error
+
+examples:
+  penstock usage user-123
+  penstock usage user-123 --resource gpt-4 --window hour --since 24h
+  penstock usage project-1 --children --window month
+  penstock usage --top --resource gpt-4 --limit tpm
+  penstock usage user-123 --window month --since 2026-01 --csv
+"""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = commands.add_parser(
+        "usage",
+        help="show what entities consumed",
+        description="Show what an entity consumed in each hour, day or month.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("entity", metavar="ENTITY", nargs="?", help="usage of this entity")
+    parser.add_argument("--resource", metavar="R", help="only of resource R (default: all)")
+    parser.add_argument(
+        "--window",
+        choices=[window.value for window in Window],
+        default=Window.DAY.value,
+        help="size of the windows (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--since", metavar="T", help="begin with the window of time T (default: 24h, 30d or a year)"
+    )
+    parser.add_argument("--until", metavar="T", help="end before time T (default: now)")
+    parser.add_argument(
+        "--children", action="store_true", help="usage of the entity's children, and their total"
+    )
+    parser.add_argument(
+        "--top",
+        metavar="N",
+        nargs="?",
+        const="10",
+        help="the N entities that used most of resource R (default: 10), in this month",
+    )
+    parser.add_argument(
+        "--limit", metavar="L", help="bars and order by limit L (default: by takes)"
+    )
+    add_store_flags(parser, reads=True)
+    parser.add_argument("--csv", action="store_true", help="print CSV for spreadsheets")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.resource is not None:
+        check_name("resource", arguments.resource)
+    if arguments.json and arguments.csv:
+        raise ConfigError("give --json or --csv, not both")
+    if arguments.top is not None:
+        return _run_top(arguments)
+    if arguments.entity is None:
+        raise ConfigError("name an entity, or give --top with --resource")
+    # Entities of rules have no usage, but may be asked for.
+    check_plain("entity", arguments.entity)
+    span = read_span(Window(arguments.window), arguments.since, arguments.until, now_ms())
+    windows = with_store(arguments, _reading(arguments, span))
+    if arguments.json:
+        print_json(_values(arguments, span, windows))
+    elif arguments.csv:
+        _print_windows(windows)
+    elif windows:
+        _show(arguments, span, windows)
+    else:
+        print_note(f"{arguments.entity}: no usage from {span.first} to {span.last}")
+    return 0 if windows else 1
+
+
+def _run_top(arguments: argparse.Namespace) -> int:
+    if arguments.resource is None:
+        raise ConfigError("--top: give --resource, too")
+    if arguments.entity is not None or arguments.children:
+        raise ConfigError("--top: it is for a resource; leave the entity and --children out")
+    if not _COUNT.fullmatch(arguments.top) or int(arguments.top) == 0:
+        raise ConfigError(f"--top: '{arguments.top}' is not a whole number from 1 to 999999")
+    now, window = now_ms(), Window(arguments.window)
+    since = arguments.since or Window.MONTH.label(Window.MONTH.start_ms(now))
+    span = read_span(window, since, arguments.until, now)
+    entities = with_store(
+        arguments,
+        lambda store: find_top(
+            store.usage, arguments.resource, *span, int(arguments.top), arguments.limit
+        ),
+    )
+    if arguments.json:
+        named = [{"entity": one.entity, **_used(one.used)} for one in entities]
+        print_json({"resource": arguments.resource, **_span(span), "top": named})
+    elif arguments.csv:
+        limits = _limits(one.used for one in entities)
+        print_csv(
+            [["entity", "resource", "takes", *limits]]
+            + [[one.entity, arguments.resource, *_cells(one.used, limits)] for one in entities]
+        )
+    elif entities:
+        print_line(f"{arguments.resource}, {span.first} to {span.last}")
+        _plot(arguments.limit, "ENTITY", [Row(*one) for one in entities])
+    else:
+        print_note(f"{arguments.resource}: no usage from {span.first} to {span.last}")
+    return 0 if entities else 1
+
+
+def _reading(
+    arguments: argparse.Namespace, span: Span
+) -> Callable[[Store], Awaitable[list[WindowUsage]]]:
+    entity, resource = str(arguments.entity), arguments.resource
+    if arguments.children:
+        return lambda store: read_children(store, entity, *span, resource)
+    return lambda store: store.usage.read(entity, *span, resource)
+
+
+class _Section(NamedTuple):
+    title: str
+    windows: Sequence[WindowUsage]
+
+
+def _show(arguments: argparse.Namespace, span: Span, windows: Sequence[WindowUsage]) -> None:
+    """A table of windows for each resource; for children, a table of them, and their total."""
+    if arguments.children:
+        by_entity = sorted(sum_by_entity(windows), key=lambda one: _order(one, arguments.limit))
+        print_line(f"children of {arguments.entity}, {span.first} to {span.last}")
+        total_row = Row("total", total(one.used for one in by_entity), has_bar=False)
+        _plot(arguments.limit, "ENTITY", [*[Row(*one) for one in by_entity], total_row])
+        print_line("")
+        sections = [_Section("all children", windows)]
+    else:
+        keys: dict[Key, list[WindowUsage]] = {}
+        for one in windows:
+            keys.setdefault(one.key, []).append(one)
+        sections = [_Section(f"{key.entity}, {key.resource}", found) for key, found in keys.items()]
+    for number, section in enumerate(sections):
+        if number:
+            print_line("")
+        print_line(section.title)
+        sums = sum_by_start(section.windows)
+        rows = [Row(span.window.label(at), sums.get(at, NOTHING)) for at in span.between(sums)]
+        rows.append(Row("total", total(sums.values()), has_bar=False))
+        _plot(arguments.limit, span.window.value.upper(), rows)
+
+
+def _order(one: EntityUsage, limit: str | None) -> tuple[int, str]:
+    most = one.used.takes if limit is None else one.used.amounts.get(limit, 0)
+    return -most, one.entity
+
+
+def _plot(limit: str | None, header: str, rows: Sequence[Row]) -> None:
+    limits = _limits(row.used for row in rows)
+    if limit is not None and limit not in limits:
+        print_note(f"--limit: nothing was consumed of '{limit}'")
+    print_lines(plot_lines(header, rows, limits, limit))
+
+
+def _print_windows(windows: Sequence[WindowUsage]) -> None:
+    limits = _limits(one.used for one in windows)
+    print_csv(
+        [["entity", "resource", "window", "start", TAKES, *limits]]
+        + [
+            [*one.key, one.window.value, one.window.label(one.start_ms), *_cells(one.used, limits)]
+            for one in windows
+        ]
+    )
+
+
+def _cells(used: Used, limits: Sequence[str]) -> list[str]:
+    return [str(used.takes), *[tokens(used.amounts.get(limit, 0)) for limit in limits]]
+
+
+def _limits(parts: Any) -> list[str]:
+    return sorted({limit for used in parts for limit in used.amounts})
+
+
+def _values(
+    arguments: argparse.Namespace, span: Span, windows: Sequence[WindowUsage]
+) -> dict[str, Any]:
+    values: dict[str, Any] = {"entity": arguments.entity, **_span(span)}
+    if arguments.children:
+        values["children"] = [
+            {"entity": one.entity, **_used(one.used)} for one in sum_by_entity(windows)
+        ]
+    values["windows"] = [
+        {**one.key._asdict(), "start": one.window.label(one.start_ms), **_used(one.used)}
+        for one in windows
+    ]
+    return {**values, "total": _used(total(one.used for one in windows))}
+
+
+def _span(span: Span) -> dict[str, str]:
+    return {"window": span.window.value, "first": span.first, "last": span.last}
+
+
+def _used(used: Used) -> dict[str, Any]:
+    """Amounts in tokens, as in the other commands."""
+    amounts = {
+        limit: amount // 1000 if amount % 1000 == 0 else amount / 1000
+        for limit, amount in sorted(used.amounts.items())
+    }
+    return {TAKES: used.takes, "amounts": amounts}

@@ -1,0 +1,280 @@
+"""`penstock aggregate`: counts usage from all shards of a table's stream, beside other workers."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from uuid import uuid4
+
+from penstock.errors import ConfigError, StoreError
+from penstock.store.dynamodb.aws.clients import open_clients
+from penstock.store.dynamodb.aws.connection import Connection
+from penstock.store.dynamodb.aws.location import Location
+from penstock.store.dynamodb.aws.streams import StreamCalls, StreamError, open_streams
+from penstock.store.dynamodb.items.access import TableAccess
+from penstock.store.dynamodb.table.calls import read_table
+from penstock.store.dynamodb.table.report import find_fault, find_mend
+from penstock.store.dynamodb.table.schema import STREAM_VIEW
+from penstock.store.dynamodb.usage.aside import Aside, list_aside
+from penstock.store.dynamodb.usage.booking import Books
+from penstock.store.dynamodb.usage.leases import Leases
+from penstock.store.dynamodb.usage.reading import ShardReader
+from penstock.store.dynamodb.usage.shards import (
+    Shard,
+    ShardState,
+    Watch,
+    assign,
+    find_ready,
+    parse_shard,
+)
+from penstock.telemetry.metrics import Metrics
+
+LOG: Final = logging.getLogger(__name__)
+
+BEAT_S: Final = 10.0
+LEASE_S: Final = 3 * BEAT_S
+"""A worker that has not told for so long that it is alive loses its shards to others."""
+
+POLL_S: Final = 1.0
+"""Between two looks at a stream that had nothing new."""
+
+FAILED_S: Final = 5.0
+CALL_S: Final = 5.0
+"""The timeout of one call. No condition depends on the time here."""
+
+QUIET_LOOKS: Final = 3
+"""After so many looks at all shards without a record, `catch_up` ends."""
+
+GONE: Final = "ResourceNotFoundException"
+
+
+class Aggregator:
+    """One worker. `turn` does all that is due now, and never waits for the time to pass."""
+
+    def __init__(
+        self,
+        access: TableAccess,
+        streams: StreamCalls,
+        find_stream: "FindStream",
+        *,
+        me: str = "",
+        timer_s: Callable[[], float] = time.monotonic,
+        clock_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`timer_s` tells when others count as dead; `clock_s` is the time on record."""
+        self._access = access
+        self._streams = streams
+        self._find_stream = find_stream
+        self._leases = Leases(access, me or uuid4().hex)
+        self._books = Books(access)
+        self._watch = Watch(LEASE_S)
+        self._timer_s = timer_s
+        self._clock_s = clock_s
+        self._balanced_s: float | None = None
+        self._beats = 0
+        self._readers: dict[str, ShardReader] = {}
+        self._arn = ""
+        self.waits_for_others = False
+        """Shards belong to workers of which it is not known yet whether they are alive."""
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Count until told to stop. A failure of DynamoDB is told to the log, and retried."""
+        while not stopped.is_set():
+            pause_s = 0.0
+            try:
+                if not await self.turn():
+                    pause_s = POLL_S
+            except StoreError as exc:
+                if not exc.transient:
+                    raise
+                LOG.warning("usage: trying again in %.0f s: %s", FAILED_S, exc)
+                self._balanced_s = None
+                pause_s = FAILED_S
+            try:
+                async with asyncio.timeout(pause_s):
+                    await stopped.wait()
+            except TimeoutError:
+                continue
+        await self.leave()
+
+    async def run_once(self) -> int:
+        """Count all that there is; returns how many records there were.
+
+        Shards of a worker that may have died are waited for, until its lease ends.
+        """
+        records = await self.catch_up()
+        while self.waits_for_others:
+            await asyncio.sleep(POLL_S)
+            records += await self.catch_up()
+        await self.leave()
+        return records
+
+    async def catch_up(self) -> int:
+        """Count until nothing new comes; returns how many records there were."""
+        records = quiet = 0
+        while quiet < QUIET_LOOKS:
+            found = await self.turn()
+            records += found
+            quiet = 0 if found else quiet + 1
+        return records
+
+    async def turn(self) -> int:
+        """Share out the shards if that is due, and read a batch of each; returns the records."""
+        timer_s = self._timer_s()
+        if self._balanced_s is None or timer_s - self._balanced_s >= BEAT_S:
+            await self.balance()
+            self._balanced_s = timer_s
+        now_ms = int(self._clock_s() * 1000)
+        readers = list(self._readers.values())
+        results = await asyncio.gather(
+            *(reader.read(now_ms) for reader in readers), return_exceptions=True
+        )
+        for reader, result in zip(readers, results, strict=True):
+            if isinstance(result, BaseException):
+                # The batch comes again, from the last checkpoint.
+                del self._readers[reader.shard]
+            elif reader.is_finished or reader.is_lost:
+                del self._readers[reader.shard]
+                self._balanced_s = None  # its children may be read now
+        for result in results:
+            if isinstance(result, BaseException):
+                self._balanced_s = None
+                raise result
+        found = sum(result for result in results if isinstance(result, int))
+        return found or int(self._balanced_s is None)
+
+    async def balance(self) -> None:
+        """Tell the others that this worker is alive, and take its part of the shards."""
+        arn, shards = await self._choose_stream()
+        if arn != self._arn:
+            self._arn, self._readers = arn, {}
+        now_ms = int(self._clock_s() * 1000)
+        self._beats += 1
+        await self._leases.beat(arn, self._beats, now_ms)
+        states, beats = await self._leases.read(arn)
+        alive = self._watch.see(beats, self._timer_s()) | {self._leases.me}
+        ready = find_ready(shards, states)
+        owners = {_owner(states, shard) for shard in ready} & (alive - {self._leases.me})
+        self.waits_for_others = bool(owners - self._watch.proven)
+        claimed, released = assign(self._leases.me, ready, states, alive)
+        for shard in released:
+            self._readers.pop(shard.id, None)
+            await self._leases.release(arn, shard.id)
+        owned = [shard for shard in ready if _owner(states, shard) == self._leases.me]
+        mine = {shard.id for shard in owned} - {shard.id for shard in released}
+        for shard in claimed:
+            if await self._leases.claim(arn, shard.id, _owner(states, shard), now_ms):
+                mine.add(shard.id)
+                self._readers.pop(shard.id, None)
+        self._readers = {
+            shard: self._readers.get(shard) or self._reader(arn, shard, states.get(shard))
+            for shard in sorted(mine)
+        }
+
+    async def leave(self) -> None:
+        """Give up all shards, so that others need not wait for the lease to end."""
+        for reader in self._readers.values():
+            await reader.release()
+        self._readers = {}
+        if self._arn:
+            await self._leases.leave(self._arn, int(self._clock_s() * 1000))
+
+    async def _choose_stream(self) -> tuple[str, list[Shard]]:
+        """The stream to read: the oldest that is not counted to its end, and its shards.
+
+        A table has several if somebody turned its stream off and on again.
+        """
+        latest = await self._find_stream()
+        known = [arn for arn in await self._leases.list_streams() if arn != latest]
+        for arn in known:
+            try:
+                shards = await self._list_shards(arn)
+            except StreamError as exc:
+                if exc.code != GONE:
+                    raise
+                continue
+            states = (await self._leases.read(arn)).shards
+            if any(not states.get(shard.id, ShardState()).is_finished for shard in shards):
+                return arn, shards
+        if latest != self._arn:
+            await self._leases.note_stream(latest, int(self._clock_s() * 1000))
+        return latest, await self._list_shards(latest)
+
+    async def _list_shards(self, arn: str) -> list[Shard]:
+        shards: list[Shard] = []
+        after: dict[str, Any] = {}
+        while True:
+            described = (await self._streams.describe_stream(StreamArn=arn, **after))[
+                "StreamDescription"
+            ]
+            shards += map(parse_shard, described["Shards"])
+            last = described.get("LastEvaluatedShardId")
+            if last is None:
+                return shards
+            after = {"ExclusiveStartShardId": last}
+
+    def _reader(self, arn: str, shard: str, state: ShardState | None) -> ShardReader:
+        sequence = None if state is None else state.sequence
+        metrics = self._access.metrics
+        return ShardReader(self._streams, self._books, self._leases, metrics, arn, shard, sequence)
+
+
+def _owner(states: dict[str, ShardState], shard: Shard) -> str | None:
+    return states.get(shard.id, ShardState()).owner
+
+
+class FindStream:
+    """Finds the stream of a table. ConfigError if usage can't be counted from it."""
+
+    def __init__(self, client: Any, location: Location) -> None:
+        self._client = client
+        self._location = location
+
+    async def __call__(self) -> str:
+        state = await read_table(self._client, self._location)
+        if state is None or (fault := find_fault(self._location, state, needs_ttl=False)):
+            raise ConfigError(fault if state is not None else _no_table(self._location))
+        if state.stream is None:
+            mend = find_mend(self._location)
+            raise ConfigError(f"table {self._location.table} has no stream; {mend}")
+        if state.stream != STREAM_VIEW:
+            raise ConfigError(
+                f"table {self._location.table}: its stream shows {state.stream}, and usage needs "
+                f"{STREAM_VIEW}: turn it off; then {find_mend(self._location)}"
+            )
+        return state.stream_arn
+
+
+def _no_table(location: Location) -> str:
+    return f"there is no table {location.table}; {find_mend(location)}"
+
+
+@asynccontextmanager
+async def open_aggregator(
+    location: Location, metrics: Metrics | None = None
+) -> AsyncIterator[Aggregator]:
+    async with (
+        open_access(location, metrics) as (access, sdk),
+        open_streams(location) as streams,
+    ):
+        yield Aggregator(access, streams, FindStream(sdk, location))
+
+
+@asynccontextmanager
+async def open_access(
+    location: Location, metrics: Metrics | None = None
+) -> AsyncIterator[tuple[TableAccess, Any]]:
+    """The table, and the SDK's client for it."""
+    async with open_clients(location, CALL_S) as clients:
+        connection = Connection(
+            clients.items, clients.lists, time.monotonic, CALL_S, metrics or Metrics()
+        )
+        yield TableAccess(connection, location.table, time.monotonic, CALL_S), clients.sdk
+
+
+async def read_aside(location: Location) -> list[Aside]:
+    """The records of a table that could not be counted."""
+    async with open_access(location) as (access, _):
+        return await list_aside(access)

@@ -1,0 +1,77 @@
+"""Usage in this process's memory: hours, which add up to days and months when they are read."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.core.bucket import Item
+from penstock.core.take import Key
+from penstock.core.usage import (
+    NOTHING,
+    Used,
+    Window,
+    WindowUsage,
+    is_counted,
+    used_between,
+)
+from penstock.store.policy_laws import page_of
+from penstock.store.policy_port import Page
+
+KEPT: Final = 65_536
+"""Hours of items in memory, some 20 MB. The oldest go first: clients may choose the keys."""
+
+
+class MemoryUsage:
+    def __init__(self) -> None:
+        self._hours: dict[tuple[Key, int], Used] = {}
+
+    def add(self, key: Key, before: Item | None, after: Item, now_ms: int) -> None:
+        """Count a write. `before` is None for a new item."""
+        if not is_counted(key):
+            return
+        hour = key, Window.HOUR.start_ms(now_ms)
+        used = self._hours.get(hour, NOTHING).plus(used_between(before, after))
+        if used.is_nothing:
+            self._hours.pop(hour, None)
+            return
+        self._hours[hour] = used
+        if len(self._hours) > KEPT:
+            del self._hours[next(iter(self._hours))]
+
+    async def read(
+        self,
+        entity: str,
+        window: Window,
+        since_ms: int,
+        until_ms: int,
+        resource: str | None = None,
+    ) -> list[WindowUsage]:
+        found = [
+            one
+            for one in self._windows(window)
+            if one.key.entity == entity
+            and since_ms <= one.start_ms < until_ms
+            and resource in (None, one.key.resource)
+        ]
+        return sorted(found, key=lambda one: (one.key.resource, one.start_ms))
+
+    async def list_resource(
+        self, resource: str, window: Window, start_ms: int, after: str | None, count: int
+    ) -> Page[WindowUsage]:
+        found = [
+            one
+            for one in self._windows(window)
+            if one.key.resource == resource
+            and one.start_ms == start_ms
+            and (after is None or one.key.entity > after)
+        ]
+        found.sort(key=lambda one: one.key.entity)
+        return page_of(found, count, lambda one: one.key.entity)
+
+    def _windows(self, window: Window) -> Iterator[WindowUsage]:
+        sums: dict[tuple[Key, int], Used] = {}
+        for (key, hour_ms), used in self._hours.items():
+            start = key, window.start_ms(hour_ms)
+            sums[start] = sums.get(start, NOTHING).plus(used)
+        for (key, start_ms), used in sums.items():
+            if not used.is_nothing:
+                yield WindowUsage(key, window, start_ms, used)
