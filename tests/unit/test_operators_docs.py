@@ -169,7 +169,7 @@ def test_the_page_on_tracing_has_every_span() -> None:
     made = set(re.findall(r"(?:_span|work_span)\((?:self\._tracer, )?f?\"([^\"]+)\"", SOURCES))
     assert made == {"commit", "read", "write {path.value}"}
     assert {"commit", "read", f"{SERVICE}/{METHOD}"} <= names
-    paths = quoted("".join(told["`write speculative`, `write create`, `write normal`, …"]))
+    paths = quoted("".join(told["`write upsert`, `write speculative`, `write normal`, …"]))
     assert paths == {path.value for path in WritePath}
     assert f"up to {spans.MOST}" in TRACING.read_text()
     assert f"{otel.STOP_S:g} seconds" in TRACING.read_text()

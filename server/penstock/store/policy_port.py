@@ -109,7 +109,10 @@ class PolicyStore(Protocol):
         ...
 
     async def list_buckets(self, resource: str, after: str | None, count: int) -> Page[Key]:
-        """Items of a resource, by entity, whether the entity is stored or not."""
+        """Items of a resource, whether the entity is stored or not.
+
+        By entity, except those of rules: a page has these in any order, and may have none.
+        """
         ...
 
     async def record(self, event: AuditEvent) -> None:

@@ -268,6 +268,7 @@ DEMANDED = {
     "a busy key": Cost(calls=1, written=1, read=0, wcu=1, rcu=0),
     "an idle key that the server has seen": Cost(calls=1, written=1, read=0, wcu=1, rcu=0),
     "an idle key that the server has not seen": Cost(calls=2, written=2, read=0, wcu=2, rcu=0),
+    "a new key": Cost(calls=1, written=1, read=0, wcu=1, rcu=0),
     "a cascade of two levels, busy": Cost(calls=1, written=2, read=0, wcu=4, rcu=0),
     "a cascade of two levels, idle": Cost(calls=1, written=2, read=0, wcu=4, rcu=0),
 }

@@ -34,6 +34,7 @@ class ListClient(Protocol):
     """The calls of commands and of policy changes. They are rare."""
 
     async def query(self, parameters: Parameters) -> Response | Failure: ...
+    async def scan(self, parameters: Parameters) -> Response | Failure: ...
     async def batch_write_item(self, parameters: Parameters) -> Response | Failure: ...
 
 
@@ -44,6 +45,7 @@ Operation = Literal[
     "batch_get_item",
     "transact_write_items",
     "query",
+    "scan",
     "batch_write_item",
 ]
 """The name of a call, as metrics and the SDK have it."""
@@ -58,5 +60,6 @@ def calls_of(items: ItemClient, lists: ListClient) -> Mapping[Operation, AwsCall
         "batch_get_item": items.batch_get_item,
         "transact_write_items": items.transact_write_items,
         "query": lists.query,
+        "scan": lists.scan,
         "batch_write_item": lists.batch_write_item,
     }

@@ -29,7 +29,7 @@ ANSWERS: Final = {Fault.CONDITION, Fault.CANCELLED, Fault.CONFLICT}
 FREE_WITHIN_S: Final = 0.5
 """The time for a call to get a free connection. The rest of its second is for DynamoDB."""
 
-READS: Final = {"get_item", "batch_get_item", "query"}
+READS: Final = {"get_item", "batch_get_item", "query", "scan"}
 
 
 class Connection:

@@ -52,6 +52,9 @@ class SdkClient:
     async def query(self, parameters: Parameters) -> Response | Failure:
         return await self._send("query", parameters)
 
+    async def scan(self, parameters: Parameters) -> Response | Failure:
+        return await self._send("scan", parameters)
+
     async def batch_write_item(self, parameters: Parameters) -> Response | Failure:
         return await self._send("batch_write_item", parameters)
 

@@ -158,7 +158,7 @@ class Decider:
         for combined in tally.combined.values():
             hint, lost = self._known.hints.get(combined.key), self._known.losses > 0
             if hint is None:
-                writes.append(combined.consume(tally.now_ms, lost=False))
+                writes.append(combined.upsert(tally.now_ms))
             else:
                 is_hidden = len(tally.combined) > 1
                 writes.append(

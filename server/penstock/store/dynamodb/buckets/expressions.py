@@ -5,7 +5,7 @@ Attributes are always aliased by position, never by name, because a limit may ha
 
 from typing import Any
 
-from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Upsert, Write
 from penstock.store.dynamodb.items.images import (
     CASCADE,
     CONSUMED,
@@ -38,6 +38,8 @@ def write_parameters(write: Write) -> Parameters:
         action = {"Key": primary_key(write.key)}
         if isinstance(write, Settle):
             _settle(expression, write)
+        elif isinstance(write, Upsert):
+            _upsert(expression, write)
         else:
             _consume(expression, write)
     return action | {
@@ -72,6 +74,17 @@ class _Expression:
         if amount:
             self.adds.append(f"{self.name(attribute)} {self.value(number(amount))}")
 
+    def set_new(self, attribute: str, value: Any) -> None:
+        """Set the attribute if the item does not have it."""
+        name = self.name(attribute)
+        self.sets.append(f"{name} = if_not_exists({name}, {self.value(value)})")
+
+    def add_from(self, start: int, attribute: str, amount: int) -> None:
+        """Add to a number. If the item does not have it, it starts at `start`."""
+        name, first = self.name(attribute), self.value(number(start))
+        added = self.value(number(amount))
+        self.sets.append(f"{name} = if_not_exists({name}, {first}) + {added}")
+
     def remove(self, attribute: str) -> None:
         self.removes.append(self.name(attribute))
 
@@ -96,14 +109,45 @@ def _require_absence(expression: _Expression, write: Create) -> None:
 
 
 def _consume(expression: _Expression, write: Consume) -> None:
+    _require_current(expression, write)
+    if write.expires_s is not None:
+        expression.set(EXPIRES, number(write.expires_s))
+    _move(expression, write.moves)
+
+
+def _require_current(expression: _Expression, write: Consume) -> None:
     # This condition fails, too, if there is no item.
     expression.require(POLICY, "=", {"S": write.terms.fingerprint})
     if write.since_ms is not None:
         expression.require(REFILLED, ">=", number(write.since_ms))
     if write.expires_s is not None:
         expression.require(EXPIRES, ">", number(write.now_ms // 1000))
-        expression.set(EXPIRES, number(write.expires_s))
-    _move(expression, write.moves)
+
+
+def _upsert(expression: _Expression, write: Upsert) -> None:
+    _require_current(expression, write.consume)
+    for move in write.consume.moves:
+        _require_bounds(expression, move)
+    is_current = " AND ".join(expression.conditions)
+    absent = f"attribute_not_exists({expression.name(PK)})"
+    expression.conditions = [f"{absent} OR ({is_current})"]
+    # Attributes that are plainly SET are the same in the item that is there, because the
+    # fingerprint is the same. Only the TTL and the parent may differ, and these are newer here.
+    record = write_record(write.key, write.create.image)
+    for name in primary_key(write.key):
+        del record[name]
+    for name in (REFILLED, POLICY_READ):
+        expression.set_new(name, record.pop(name))
+    bursts = {limit.name: limit.burst for limit in write.terms.limits}
+    for move in write.consume.moves:
+        tokens, consumed = attribute(move.limit, TOKENS), attribute(move.limit, CONSUMED)
+        del record[tokens], record[consumed]
+        expression.add_from(bursts[move.limit], tokens, move.tokens)
+        expression.add_from(0, consumed, move.consumed)
+    for name, value in record.items():
+        expression.set(name, value)
+    if write.terms.parent is None:
+        expression.remove(PARENT)
 
 
 def _settle(expression: _Expression, write: Settle) -> None:
@@ -151,16 +195,21 @@ def _bring_to_policy(expression: _Expression, write: Settle) -> None:
 
 def _move(expression: _Expression, moves: tuple[Move, ...]) -> None:
     for move in moves:
+        _require_bounds(expression, move)
         tokens = attribute(move.limit, TOKENS)
-        if move.floor is not None and move.floor == move.ceiling:
-            expression.require(tokens, "=", number(move.floor))
-        else:
-            if move.floor is not None:
-                expression.require(tokens, ">=", number(move.floor))
-            if move.ceiling is not None:
-                expression.require(tokens, "<=", number(move.ceiling))
         if move.new_balance is None:
             expression.add(tokens, move.tokens)
         else:
             expression.set(tokens, number(move.new_balance))
         expression.add(attribute(move.limit, CONSUMED), move.consumed)
+
+
+def _require_bounds(expression: _Expression, move: Move) -> None:
+    tokens = attribute(move.limit, TOKENS)
+    if move.floor is not None and move.floor == move.ceiling:
+        expression.require(tokens, "=", number(move.floor))
+        return
+    if move.floor is not None:
+        expression.require(tokens, ">=", number(move.floor))
+    if move.ceiling is not None:
+        expression.require(tokens, "<=", number(move.ceiling))

@@ -7,7 +7,12 @@ from typing import Any, Final, NamedTuple
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key
-from penstock.store.dynamodb.items.keys import bucket_of, primary_key, resource_partition
+from penstock.store.dynamodb.items.keys import (
+    bucket_of,
+    is_listed_by_resource,
+    primary_key,
+    resource_partition,
+)
 
 Attributes = Mapping[str, Mapping[str, Any]]
 
@@ -15,6 +20,7 @@ REFILLED: Final = "rf"
 EXPIRES: Final = "ttl"
 POLICY: Final = "policy"
 POLICY_READ: Final = "policy_ms"
+ENTITY: Final = "entity_id"
 RESOURCE: Final = "resource"
 CASCADE: Final = "cascade"
 PARENT: Final = "parent_id"
@@ -76,15 +82,16 @@ def parse_image(attributes: Attributes) -> Image:
 def write_record(key: Key, image: Image) -> dict[str, Any]:
     """All attributes of a new item."""
     record: dict[str, Any] = primary_key(key) | {
-        "GSI2PK": {"S": resource_partition(key.resource)},
-        "GSI2SK": {"S": bucket_of(key.entity)},
-        "entity_id": {"S": key.entity},
+        ENTITY: {"S": key.entity},
         RESOURCE: {"S": key.resource},
         REFILLED: number(image.item.refilled_ms),
         POLICY: {"S": image.fingerprint},
         POLICY_READ: number(image.item.policy_ms),
         CASCADE: {"BOOL": image.parent is not None},
     }
+    if is_listed_by_resource(key.resource):
+        record["GSI2PK"] = {"S": resource_partition(key.resource)}
+        record["GSI2SK"] = {"S": bucket_of(key.entity)}
     if image.expires_s is not None:
         record[EXPIRES] = number(image.expires_s)
     if image.parent is not None:

@@ -56,6 +56,17 @@ def resource_partition(resource: str) -> str:
     return f"RESOURCE#{_part(resource)}"
 
 
+def is_listed_by_resource(resource: str) -> bool:
+    """Whether the index of resources has the buckets of this resource.
+
+    The index leaves out the buckets of rules, whose resources begin with `$`. Clients make up the
+    entities of these buckets, such as addresses. In the index, all new buckets of a domain would
+    go to one partition. DynamoDB throttles a partition above 1,000 writes a second, and a throttled
+    index throttles the table.
+    """
+    return not resource.startswith("$")
+
+
 def bucket_of(entity: str) -> str:
     """The sort key of a bucket in the index of resources."""
     return f"BUCKET#{_part(entity)}"
