@@ -60,6 +60,10 @@ class PolicyStore(Protocol):
         """Read an entity, and the limits of its four scopes, in one go."""
         ...
 
+    async def lookup_own(self, entity: str, resource: str) -> Lookup:
+        """Read an entity, and the limits of the two scopes that are its own, in one go."""
+        ...
+
     async def read_entity(self, name: str) -> Entity | None: ...
 
     async def write_entity(self, entity: Entity, change: Change) -> Entity:

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
+from penstock.service.policies import Policies
 from penstock.slices import run_at_once
 from penstock.store.dynamodb.aws.location import Cascade
 from penstock.store.dynamodb.buckets.hints import KEPT
@@ -311,6 +312,23 @@ async def test_the_page_has_no_figure_that_is_not_counted() -> None:
     """And every one that is."""
     assert list(read_page().decisions) == list(PLAYS)
     assert f"the last {KEPT:,} keys" in PAGE.read_text()
+
+
+async def test_stored_limits_cost_what_the_page_says(bench: Bench) -> None:
+    """What is the same for all keys is read once: an unknown key costs its own reads."""
+    policies = Policies(bench.process().policy, MINUTE, lambda: NOW)
+    resource = bench.scene.resource
+    bench.start()
+    assert await policies.read([Key("first", resource)]) == [()]
+    assert bench.cost().rcu == 3 + 2
+    bench.start()
+    keys = [Key(f"user-{n}", resource) for n in range(20)]
+    assert await policies.read(keys) == [()] * 20
+    assert await policies.read(keys) == [()] * 20
+    assert bench.cost().rcu == 20 * 3
+    text = " ".join(PAGE.read_text().split())
+    assert "a server reads 3 items, so 3 RCU," in text
+    assert "it reads 1 item for each resource, and 1 item for the system." in text
 
 
 async def test_the_page_compares_with_what_is_counted() -> None:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from penstock.core.entities import Entity, Lookup, Scope, StoredLimits, scopes_of
+from penstock.core.entities import Entity, Lookup, Scope, StoredLimits, own_scopes_of, scopes_of
 from penstock.core.take import Key
 from penstock.store.dynamodb.aws.errors import DynamoError, Failure, Fault
 from penstock.store.dynamodb.aws.retry import pauses
@@ -88,8 +88,14 @@ class DynamoPolicy:
         self._event_numbers = count()
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
+        return await self._lookup(entity, scopes_of(entity, resource))
+
+    async def lookup_own(self, entity: str, resource: str) -> Lookup:
+        return await self._lookup(entity, own_scopes_of(entity, resource))
+
+    async def _lookup(self, entity: str, scopes: Iterable[Scope]) -> Lookup:
         meta = meta_key(entity)
-        configs = {scope: config_key(scope) for scope in scopes_of(entity, resource)}
+        configs = {scope: config_key(scope) for scope in scopes}
         found = await self._access.read_items([meta, *configs.values()])
         return Lookup(
             parse_entity(found[meta]) if meta in found else None,
