@@ -140,6 +140,8 @@ class Decider:
 
         Their limits have the same order, too: a combined take adds up its drafts by position.
         """
+        if len(self._asks) == 1:
+            return self._asks
         chosen: list[Ask] = []
         agreed: dict[Key, tuple[str, tuple[Limit, ...]]] = {}
         for ask in self._asks:

@@ -46,19 +46,19 @@ class Tally:
             self.admitted.append(ask)
             if any(draft.left != draft.before for draft in drafts):
                 self.changing.append(ask)
+                if written is None:
+                    self._combine(drafts, [terms for _, terms in viewed])
                 if written is None or ask in written:
-                    self._apply(drafts, [terms for _, terms in viewed], items)
+                    changed = [(draft.take.key, draft.item()) for draft in drafts]
+                    items.update((key, item) for key, item in changed if item is not None)
 
-    def _apply(
-        self, drafts: Sequence[Draft], terms: Sequence[Terms], items: dict[Key, Item | None]
-    ) -> None:
+    def _combine(self, drafts: Sequence[Draft], terms: Sequence[Terms]) -> None:
         for draft, own in zip(drafts, terms, strict=True):
-            item, key = draft.item(), draft.take.key
-            if item is not None:
+            key = draft.take.key
+            if draft.left != draft.before:
                 combined = self.combined.get(key)
                 if combined is None:
                     combined = self.combined[key] = CombinedTake(draft, own)
                 combined.add(draft)
-                items[key] = item
                 if combined.is_exact:
                     self.must_be_read.add(key)

@@ -62,12 +62,11 @@ def number(value: int) -> dict[str, str]:
 def parse_image(attributes: Attributes) -> Image:
     buckets = []
     for name in sorted(
-        name[2:-3] for name in attributes if name[:2] == "b_" and name[-3:] == "_tk"
+        [name[2:-3] for name in attributes if name[:2] == "b_" and name[-3:] == "_tk"]
     ):
-        tokens, consumed, *parameters = [
-            int(attributes[attribute(name, field)]["N"]) for field in FIELDS
-        ]
-        forgiven = attributes.get(attribute(name, FORGIVEN))
+        *fields, last = _attributes_of(name)
+        tokens, consumed, *parameters = [int(attributes[field]["N"]) for field in fields]
+        forgiven = attributes.get(last)
         kept = 0 if forgiven is None else int(forgiven["N"])
         buckets.append(Bucket(_limit(name, *parameters), tokens, consumed, kept))
     expires, parent = attributes.get(EXPIRES), attributes.get(PARENT)
@@ -106,6 +105,11 @@ def bucket_fields(bucket: Bucket) -> list[tuple[str, int]]:
     values = (bucket.tokens, bucket.consumed, *bucket.limit[1:5])
     fields = list(zip(FIELDS, values, strict=True))
     return [*fields, (FORGIVEN, bucket.forgiven)] if bucket.forgiven else fields
+
+
+@lru_cache(maxsize=10_000)
+def _attributes_of(limit: str) -> tuple[str, ...]:
+    return tuple(attribute(limit, field) for field in (*FIELDS, FORGIVEN))
 
 
 # Many items have the same limits, so equal limits share one object.
