@@ -255,7 +255,7 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
 
 def test_the_example_of_capacity_adds_up() -> None:
     """By the units of each decision, which a test counts."""
-    cost = {name: cells[-2:] for name, cells in table(COST, "decision").items()}
+    cost = {name: cells[-3:-1] for name, cells in table(COST, "decision").items()}
     total = [0, 0, 0]
     for count, decision, *units in rows(RUNBOOK, "decisions a second"):
         told = [int(cell.replace(",", "")) for cell in (count, *units)]

@@ -1,6 +1,7 @@
 """What a decision costs, counted on the wire; docs/dynamodb-cost.md says the same, row by row."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -276,6 +277,21 @@ DEMANDED = {
 """No decision of these kinds may cost more, whatever the page says."""
 
 
+DECIDED = {"50 requests that wait for one key, together": 50}
+"""How many decisions a play is, where it is more than one."""
+
+
+def dollars(cost: Cost, decisions: int) -> str:
+    """The price of a million decisions, by the prices that the page assumes."""
+    text = " ".join(PAGE.read_text().split())
+    found = re.search(
+        r"\$([\d.]+) for a million write units, and \$([\d.]+) for a million read", text
+    )
+    assert found is not None
+    write, read = map(float, found.groups())
+    return f"${(cost.wcu * write + cost.rcu * read) / decisions:.4g}"
+
+
 class Page(NamedTuple):
     """The tables of the page: of each row the cells, by the first of them."""
 
@@ -304,7 +320,7 @@ async def test_a_decision_costs_what_the_page_says(bench: Bench, name: str) -> N
     """Counted on the wire, whatever the number of limits."""
     await PLAYS[name](bench)
     cost = bench.cost()
-    assert list(map(str, cost)) == read_page().decisions[name]
+    assert [*map(str, cost), dollars(cost, DECIDED.get(name, 1))] == read_page().decisions[name]
     assert all(map(le, cost, DEMANDED.get(name, cost)))
 
 
@@ -335,7 +351,7 @@ async def test_the_page_compares_with_what_is_counted() -> None:
     """The last column of the comparison is the store's own, from the figures above it."""
     page = read_page()
     for name, cells in page.designs.items():
-        *_, wcu, rcu = page.decisions[name.partition(":")[0]]
+        *_, wcu, rcu, _ = page.decisions[name.partition(":")[0]]
         parts = [f"{rcu} RCU"] * (rcu != "0") + [f"{wcu} WCU"] * (wcu != "0")
         assert cells[-1] == (" + ".join(parts) or "nothing")
 
