@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import uvloop
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
@@ -21,10 +22,10 @@ from penstock.store.dynamodb.items.images import Image, write_record
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.benchmarks.instant_endpoint import answering
-from tests.support.tables import CLIENTS
+from tests.support.tables import CLIENTS, PATIENT_S
 
 CALLERS = 16
-ROUNDS = 5
+ROUNDS = 3
 DECISIONS = {"lean": 2_000, "aioboto3": 500}
 TARGET = 1 / 6
 
@@ -42,7 +43,7 @@ def show_distinct_keys() -> None:
     print(f"\nCPU of a decision on known, distinct keys of DynamoDB, {CALLERS} at once")
     for name, limits in LIMITS.items():
         with answering(_answer(limits)) as url:
-            rounds = [asyncio.run(_round(url, limits)) for _ in range(ROUNDS)]
+            rounds = [uvloop.run(_round(url, limits)) for _ in range(ROUNDS)]
         for state in LATER_MS:
             figures = [
                 statistics.median(one[client, state] for one in rounds) for client in CLIENTS
@@ -74,8 +75,8 @@ async def _round(url: str, limits: tuple[Limit, ...]) -> dict[tuple[str, str], f
     for name in CLIENTS:
         takes = [Take(_key(number), limits, draws) for number in range(DECISIONS[name])]
         location = replace(here, client_name=name)
-        async with open_clients(location) as clients:
-            store = DynamoStore(clients, location)
+        async with open_clients(location, PATIENT_S) as clients:
+            store = DynamoStore(clients, location, call_s=PATIENT_S)
             await _decide(store, takes, NOW)
             for state, later_ms in LATER_MS.items():
                 start_s = time.process_time()

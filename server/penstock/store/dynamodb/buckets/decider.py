@@ -19,7 +19,7 @@ from penstock.store.dynamodb.buckets.asks import Ask, Verdict
 from penstock.store.dynamodb.buckets.combined_take import CombinedTake
 from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.knowledge import Knowledge
-from penstock.store.dynamodb.buckets.tally import Tally
+from penstock.store.dynamodb.buckets.tally import Tally, draft_takes
 from penstock.store.dynamodb.buckets.writes import Write
 from penstock.store.dynamodb.items.images import Image
 
@@ -118,6 +118,12 @@ class Decider:
         else:
             for write in send.writes:
                 known.predict(write, now_ms)
+        if len(send.tally.asks) == len(send.asks) == 1:
+            (ask,) = send.asks
+            drafts, _ = draft_takes(ask, bases, known.view, now_ms)
+            ask.verdict = Verdict(drafts, admitted=True)
+            self._forget_answered()
+            return
         written = set(send.asks)
         again = Tally(send.tally.asks, bases, known.view, now_ms, written)
         for ask in again.asks:

@@ -81,8 +81,13 @@ def write_parameters(write: Write) -> Parameters:
         values += given
     parameters["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
     parameters.update(_texts(tuple(shape)))
-    parameters["ExpressionAttributeValues"] = {f":v{i}": value for i, value in enumerate(values)}
+    parameters["ExpressionAttributeValues"] = dict(zip(_aliases(len(values)), values, strict=True))
     return parameters
+
+
+@lru_cache
+def _aliases(count: int) -> tuple[str, ...]:
+    return tuple(f":v{i}" for i in range(count))
 
 
 @lru_cache(maxsize=SHAPES_KEPT)

@@ -128,10 +128,14 @@ def listed_scope(scope: Scope) -> str:
 
 
 def _part(text: str) -> str:
-    return _bounded(text.translate(_ESCAPES))
+    if "%" in text or "#" in text:
+        text = text.translate(_ESCAPES)
+    return _bounded(text)
 
 
 def _bounded(escaped: str) -> str:
+    if len(escaped) <= MAX_BYTES // 4:  # a character has at most four bytes
+        return escaped
     data = escaped.encode()
     if len(data) <= MAX_BYTES:
         return escaped
