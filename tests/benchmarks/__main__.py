@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from tests.benchmarks.dynamodb_client import show_client_cpu
+from tests.benchmarks.dynamodb_distinct import show_distinct_keys
 from tests.benchmarks.in_process import show_in_process
 from tests.benchmarks.pauses import show_pauses
 from tests.benchmarks.simulation import show_simulation
@@ -46,6 +47,7 @@ def _parts(rounds: int) -> dict[str, Callable[[], None]]:
         "in-process": show_in_process,
         "sqlite": show_sqlite,
         "dynamodb-client": show_client_cpu,
+        "dynamodb-distinct": show_distinct_keys,
         "tracing": show_tracing,
         "simulation": show_simulation,
     }

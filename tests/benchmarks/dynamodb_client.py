@@ -1,25 +1,15 @@
-"""The client's CPU time for one UpdateItem: ours against aioboto3's.
-
-An endpoint in a process of its own answers at once, so that only the client is measured.
-"""
+"""The client's CPU time for one UpdateItem: ours against aioboto3's."""
 
 import asyncio
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
-from binascii import crc32
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.store.dynamodb.aws.clients import Clients, open_clients
 from penstock.store.dynamodb.aws.errors import Failure
 from penstock.store.dynamodb.aws.location import Location
 
-from tests.support.dynamodb import DUMMY_ENVIRONMENT
+from tests.benchmarks.instant_endpoint import answering
 from tests.support.tables import CLIENTS
 
 CALLERS = 16
@@ -59,7 +49,7 @@ ANSWER = {
 
 def show_client_cpu() -> None:
     """Print the CPU time of a call on each client, and their ratio in the same round."""
-    with _endpoint() as url:
+    with answering(ANSWER) as url:
         rounds = [asyncio.run(_round(url)) for _ in range(ROUNDS)]
     print(f"CPU of the client for one UpdateItem, {CALLERS} at once")
     for name in CLIENTS:
@@ -84,54 +74,3 @@ async def _call(clients: Clients, times: int) -> None:
     for _ in range(times):
         answer = await clients.items.update_item(UPDATE)
         assert not isinstance(answer, Failure), answer
-
-
-class AnswersAtOnce(asyncio.Protocol):
-    """Takes every packet for a request: clients wait for one answer before the next request."""
-
-    def __init__(self) -> None:
-        body = json.dumps(ANSWER, separators=(",", ":")).encode()
-        head = (
-            "HTTP/1.1 200 OK\r\nServer: Server\r\nDate: Wed, 18 Nov 2026 10:00:00 GMT\r\n"
-            f"Content-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
-            "Connection: keep-alive\r\nx-amzn-RequestId: 0123456789ABCDEF\r\n"
-            f"x-amz-crc32: {crc32(body)}\r\n\r\n"
-        )
-        self._answer = head.encode() + body
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if data.endswith(b"}"):  # aiohttp sends the head and the body apart
-            self._transport.write(self._answer)
-
-
-async def _serve() -> None:
-    server = await asyncio.get_running_loop().create_server(AnswersAtOnce, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # until whoever started this has gone
-    server.close()
-
-
-@contextmanager
-def _endpoint() -> Iterator[str]:
-    os.environ.update(DUMMY_ENVIRONMENT)
-    command = [sys.executable, "-m", "tests.benchmarks.dynamodb_client", "serve"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.stdin.close()
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["serve"]:
-        asyncio.run(_serve())
-    else:
-        show_client_cpu()

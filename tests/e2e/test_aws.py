@@ -50,6 +50,7 @@ entity list
 entity children project-1
 bucket show user-1 gpt-4
 bucket list --resource gpt-4
+bucket list --resource $domain:example
 policy diff -f change.yaml
 policy export
 audit user-1

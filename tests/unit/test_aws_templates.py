@@ -117,6 +117,8 @@ def test_the_table_stays_whatever_happens_to_the_stack() -> None:
         ({}, {}),
         ({"MaxWriteRequestUnits": 9}, {"OnDemandThroughput": {"MaxWriteRequestUnits": 9}}),
         ({"MaxReadRequestUnits": 9}, {"OnDemandThroughput": {"MaxReadRequestUnits": 9}}),
+        ({"WarmReadUnits": 9}, {"WarmThroughput": {"ReadUnitsPerSecond": 9}}),
+        ({"WarmWriteUnits": 9}, {"WarmThroughput": {"WriteUnitsPerSecond": 9}}),
         (
             {"KmsKeyArn": KEY},
             {"SSESpecification": {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": KEY}},

@@ -246,7 +246,10 @@ def operations(*files: Path) -> set[str]:
     return names - {"TransactWriteItems"} | {f"{part}Item" for part in parts}
 
 
-NAMES = {"entity": "user-123", "resource": "gpt-4", "parent": "project-1"}
+NAMES = {
+    "entity": "user-123", "resource": "gpt-4", "parent": "project-1",
+    "entries": "user=bob", "domain": "example",
+}  # fmt: skip
 EVENT = AuditEvent("user-123", "entity.write", 0, "alice", None, None, None)
 LIMITS = StoredLimits((Limit.per(100, 60_000, name="rpm")._replace(max_debt=1),), 1)
 BUCKET = Image(Item(0, (Bucket(LIMITS.limits[0], 0, 0, 1),)), 1, "", Key("project-1", "gpt-4"))
@@ -262,7 +265,8 @@ def usage_item() -> dict[str, Any]:
 
 
 ITEMS = {
-    "bucket": write_record(Key("user-123", "gpt-4"), BUCKET),
+    "bucket of an entity": write_record(Key("user-123", "gpt-4"), BUCKET),
+    "bucket of a rule": write_record(Key("user=bob", "$domain:example"), BUCKET),
     "entity": entity_item(Entity("user-123", "project-1"), 0),
     "limits of an entity for a resource": limits_item(Scope("user-123", "gpt-4"), LIMITS),
     "limits of an entity": limits_item(Scope("user-123"), LIMITS),
@@ -296,7 +300,7 @@ def test_the_attributes_of_items_are_as_shown() -> None:
     found: dict[str, set[str]] = {}
     for name, item in ITEMS.items():
         kept = {key for key in item if not re.search("[PS]K$", key)}
-        kind = "limits" if name.startswith("limits") else name
+        kind = name.split()[0] if name.startswith(("bucket", "limits")) else name
         found.setdefault(kind, set()).update(kept)
     found["limits"] -= {"entity_id", "resource"}
     del found["version of the table"]

@@ -171,7 +171,7 @@ def test_the_page_on_tracing_has_every_span() -> None:
     assert made == {"commit", "read", "write {path.value}"}
     leases = {f"{LEASES}/{name}" for name in (TAKE, SETTLE, BALANCES)}
     assert {"commit", "read", f"{SERVICE}/{METHOD}", *leases} <= names
-    paths = quoted("".join(told["`write speculative`, `write create`, `write normal`, …"]))
+    paths = quoted("".join(told["`write upsert`, `write speculative`, `write normal`, …"]))
     assert paths == {path.value for path in WritePath}
     assert f"up to {spans.MOST}" in TRACING.read_text()
     assert f"{otel.STOP_S:g} seconds" in TRACING.read_text()
@@ -257,7 +257,7 @@ def test_the_page_on_security_has_the_bounds_of_the_code() -> None:
 
 def test_the_example_of_capacity_adds_up() -> None:
     """By the units of each decision, which a test counts."""
-    cost = {name: cells[-2:] for name, cells in table(COST, "decision").items()}
+    cost = {name: cells[-3:-1] for name, cells in table(COST, "decision").items()}
     total = [0, 0, 0]
     for count, decision, *units in rows(RUNBOOK, "decisions a second"):
         told = [int(cell.replace(",", "")) for cell in (count, *units)]

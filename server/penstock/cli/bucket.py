@@ -35,6 +35,9 @@ from penstock.store.port import Store
 
 BAR: Final = 12
 
+LARGE_PAGE: Final = 1_000
+"""A domain may have millions of buckets, and DynamoDB looks through its whole table for them."""
+
 NAMES: Final = """\
 You can also name the buckets of a rules file. For the domain d, the resource is '$domain:d'. The
 entity is the list of a descriptor's entries, such as user=bob,path=/search.
@@ -222,9 +225,9 @@ def _list(arguments: argparse.Namespace) -> int:
         async def page(after: str | None, count: int) -> Page[Key]:
             return await store.policy.list_buckets(resource, after, count)
 
-        return await all_of(page)
+        return await all_of(page, LARGE_PAGE)
 
-    keys = with_store(arguments, work)
+    keys = sorted(with_store(arguments, work))
     if arguments.json:
         print_json([key._asdict() for key in keys])
     elif not keys:

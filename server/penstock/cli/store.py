@@ -101,12 +101,14 @@ def _user_name() -> str:
         return "unknown"
 
 
-async def all_of(page: Callable[[str | None, int], Awaitable[Page[T]]]) -> list[T]:
+async def all_of(
+    page: Callable[[str | None, int], Awaitable[Page[T]]], count: int = PAGE
+) -> list[T]:
     """Every item of every page."""
     items: list[T] = []
     after: str | None = None
     while True:
-        found = await page(after, PAGE)
+        found = await page(after, count)
         items += found.items
         after = found.next
         if after is None:

@@ -20,6 +20,7 @@ CREATE_EXAMPLES: Final = """\
 examples:
   penstock table create --store 'dynamodb://penstock?region=eu-west-1'
   penstock table create --store 'dynamodb://penstock?region=eu-west-1' --no-stream
+  penstock table create --store 'dynamodb://penstock?region=eu-west-1' --warm-throughput 40000,20000
   penstock table create --store 'dynamodb://penstock?endpoint=http://127.0.0.1:8000&region=local'
 """
 
@@ -63,6 +64,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
             metavar="N",
             help=f"{kind} units a second, for a new table and each index (default: on demand)",
         )
+    create.add_argument(
+        "--warm-throughput",
+        metavar="READ,WRITE",
+        help="units a second that a new table can serve at once, before AWS sees any load "
+        "(on demand 12000,4000 by default, and at least; AWS charges once for more)",
+    )
     status = actions.add_parser(
         "status",
         help="show the table, and whether it is ready",
@@ -85,12 +92,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _create(arguments: argparse.Namespace) -> int:
     admin = open_table(read_settings(arguments, os.environ).store)
     capacity = _capacity(arguments.read_capacity, arguments.write_capacity)
+    warm = _warm(arguments.warm_throughput)
     with _Progress() as progress:
         created = asyncio.run(
-            admin.create(__version__, progress, stream=arguments.stream, capacity=capacity)
+            admin.create(
+                __version__, progress, stream=arguments.stream, capacity=capacity, warm=warm
+            )
         )
-    if created.note:
-        print_note(f"{created.place}: {created.note}")
+    for note in created.notes:
+        print_note(f"{created.place}: {note}")
     done = "created" if created.is_new else "exists already"
     if created.added:
         done = f"added {', '.join(created.added)}"
@@ -136,6 +146,17 @@ def _capacity(read: str | None, write: str | None) -> tuple[int, int] | None:
     for flag, text in (("--read-capacity", read), ("--write-capacity", write)):
         if not _UNITS.fullmatch(text) or int(text) == 0:
             raise ConfigError(f"{flag}: '{text}' is not a whole number from 1 to 999999999")
+    return int(read), int(write)
+
+
+def _warm(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    read, comma, write = text.partition(",")
+    if not comma or not _UNITS.fullmatch(read) or not _UNITS.fullmatch(write):
+        raise ConfigError(
+            f"--warm-throughput: '{text}' is not READ,WRITE in units a second, such as 40000,20000"
+        )
     return int(read), int(write)
 
 

@@ -69,6 +69,11 @@ def scopes_of(entity: str, resource: str) -> tuple[Scope, Scope, Scope, Scope]:
     return Scope(entity, resource), Scope(entity), Scope(None, resource), SYSTEM
 
 
+def own_scopes_of(entity: str, resource: str) -> tuple[Scope, Scope]:
+    """The scopes that are the entity's own. Its other scopes are the same for all entities."""
+    return scopes_of(entity, resource)[:2]
+
+
 class Resolved(NamedTuple):
     """The limits in force, and their scope. Without limits, every request passes."""
 

@@ -300,8 +300,11 @@ class Draft:
         self.bounds = Bounds(len(take.limits))
         """The balances, in place of `before`, on which this draft would be the same."""
         self.denied = self.quota_refused = self.quota_passed = False
-        for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
-            self._reserve(list(draws))
+        if len(take.draws) == 1:
+            self._reserve(list(take.draws))
+        else:
+            for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
+                self._reserve(list(draws))
         self._dropped = 0
         if take.must_land:
             self._dropped = self._land(self.left, self.fits, self._after, self.bounds)

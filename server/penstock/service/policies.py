@@ -1,22 +1,29 @@
-"""A cache of the stored limits of entities.
+"""The stored limits in force for entities, cached.
 
-The laws of this file: only one caller at a time reads a key, and the others wait for its result.
-While the store fails, the last known limits stay in force. The cache is bounded, because clients
-choose the keys.
+What is stored for an entity is read for each entity and resource. What is the same for all entities
+is read once for each resource, and once for the system. So a key that clients make up costs the
+reads of its own scopes, and no more.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from penstock.core.entities import MAX_DEPTH, SYSTEM, Chain, Level, Lookup, resolve
+from penstock.core.entities import (
+    MAX_DEPTH,
+    SYSTEM,
+    Chain,
+    Entity,
+    Level,
+    Lookup,
+    Scope,
+    StoredLimits,
+    resolve,
+)
 from penstock.core.limits import Limit
 from penstock.core.take import Key
-from penstock.errors import StoreError
+from penstock.service.read_cache import ReadCache
 from penstock.store.policy_port import PolicyStore
-
-LOG: Final = logging.getLogger(__name__)
 
 KEPT: Final = 65_536
 """The most keys in the cache, about 50 MB. An entry is read again after `kept_ms`."""
@@ -24,13 +31,13 @@ KEPT: Final = 65_536
 AT_ONCE: Final = 16
 """The most keys that one request reads at a time, so that other requests can use the store, too."""
 
-RETRY_MS: Final = 1_000
-"""While the store fails, an old entry is used for this long before the store is asked again."""
 
+class _Found(NamedTuple):
+    """What is in force for one entity and resource."""
 
-class _Kept(NamedTuple):
-    lookup: Lookup
-    read_ms: int
+    entity: Entity | None
+    level: Level | None
+    """None: there are no limits."""
     until_ms: int
 
 
@@ -39,9 +46,12 @@ class Policies:
         self._store = store
         self._kept_ms = kept_ms
         self._clock_ms = clock_ms
-        self._kept: dict[Key, _Kept] = {}
+        self._own: ReadCache[Key, Lookup] = ReadCache(self._read_own, kept_ms, KEPT, clock_ms)
+        self._shared: ReadCache[Scope, StoredLimits | None] = ReadCache(
+            self._read_shared, kept_ms, KEPT, clock_ms
+        )
+        """The limits of resources, and of the system."""
         self._chains: dict[Key, tuple[Chain, int]] = {}
-        self._reading: dict[Key, asyncio.Task[_Kept]] = {}
         self.on_unavailable = ""
         """The stored setting of the system for times when the store fails, as last read."""
 
@@ -74,8 +84,7 @@ class Policies:
 
     async def read_system(self) -> None:
         """Read the settings of the system, before the first request."""
-        stored = await self._store.read_limits(SYSTEM)
-        self.on_unavailable = "" if stored is None else stored.on_unavailable
+        await self._read_shared(SYSTEM)
 
     def when_unavailable(self, configured: str) -> str:
         """What to answer while the store fails: the server's own setting, or else the stored one.
@@ -99,12 +108,10 @@ class Policies:
         # Stores refuse circles of parents. But if there is one, the server must not hang.
         while climbing not in seen and len(seen) < MAX_DEPTH:
             seen.add(climbing)
-            lookup, read_ms, kept_until_ms = await self._lookup(climbing)
-            until_ms = min(until_ms, kept_until_ms)
-            limits, scope = resolve(lookup, climbing.entity, climbing.resource)
-            if scope is not None:
-                levels.append(_level(climbing, limits, read_ms, is_own=scope.entity is not None))
-            entity = lookup.entity
+            entity, level, found_until_ms = await self._find(climbing)
+            until_ms = min(until_ms, found_until_ms)
+            if level is not None:
+                levels.append(level)
             if entity is None or not entity.cascade or entity.parent is None:
                 break
             climbing = Key(entity.parent, key.resource)
@@ -115,43 +122,34 @@ class Policies:
             del self._chains[next(iter(self._chains))]
         return chain
 
-    async def _lookup(self, key: Key) -> _Kept:
-        kept = self._kept.get(key)
-        if kept is not None and self._clock_ms() <= kept.until_ms:
-            return kept
-        reading = self._reading.get(key)
-        if reading is None:
-            reading = asyncio.get_running_loop().create_task(self._read(key, kept))
-            self._reading[key] = reading
-            reading.add_done_callback(lambda done: self._done(key, done))
-        # The caller that began the read may be cancelled, while other callers wait for it.
-        return await asyncio.shield(reading)
+    async def _find(self, key: Key) -> _Found:
+        resource = Scope(None, key.resource)
+        own, *shared = await asyncio.gather(
+            self._own.get(key), self._shared.get(resource), self._shared.get(SYSTEM)
+        )
+        stored = dict(own.value.limits)
+        for for_all, kept in zip((resource, SYSTEM), shared, strict=True):
+            if kept.value is not None:
+                stored[for_all] = kept.value
+        limits, scope = resolve(Lookup(own.value.entity, stored), key.entity, key.resource)
+        until_ms = min(own.until_ms, *(kept.until_ms for kept in shared))
+        if scope is None:
+            return _Found(own.value.entity, None, until_ms)
+        # The limits in force depend on all reads up to the scope that decides, so they may be as
+        # old as the oldest of these reads.
+        looked_at = {resource: shared[:1], SYSTEM: shared}.get(scope, [])
+        read_ms = min([own.read_ms, *(kept.read_ms for kept in looked_at)])
+        level = _level(key, limits, read_ms, is_own=scope.entity is not None)
+        return _Found(own.value.entity, level, until_ms)
 
-    def _done(self, key: Key, reading: "asyncio.Task[_Kept]") -> None:
-        self._reading.pop(key, None)
-        if not reading.cancelled():
-            reading.exception()  # callers that wait get it; asyncio need not warn if there are none
+    async def _read_own(self, key: Key) -> Lookup:
+        return await self._store.lookup_own(key.entity, key.resource)
 
-    async def _read(self, key: Key, old: _Kept | None) -> _Kept:
-        asked_ms = self._clock_ms()
-        try:
-            lookup = await self._store.lookup(key.entity, key.resource)
-        except StoreError as exc:
-            if old is None:
-                raise
-            # Name no entity: there are many, and a name may be a secret, such as an API key.
-            LOG.warning("stored limits can't be read, the last known limits stay in force: %s", exc)
-            kept = old._replace(until_ms=self._clock_ms() + RETRY_MS)
-        else:
-            # The time is that before the read, because the result may be as old as that.
-            kept = _Kept(lookup, asked_ms, self._clock_ms() + self._kept_ms)
-            system = lookup.limits.get(SYSTEM)
-            self.on_unavailable = "" if system is None else system.on_unavailable
-        self._kept.pop(key, None)
-        self._kept[key] = kept
-        if len(self._kept) > KEPT:
-            del self._kept[next(iter(self._kept))]
-        return kept
+    async def _read_shared(self, scope: Scope) -> StoredLimits | None:
+        stored = await self._store.read_limits(scope)
+        if scope == SYSTEM:
+            self.on_unavailable = "" if stored is None else stored.on_unavailable
+        return stored
 
 
 def _level(key: Key, limits: tuple[Limit, ...], read_ms: int, *, is_own: bool) -> Level:

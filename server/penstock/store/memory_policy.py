@@ -5,7 +5,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.core.bucket import Item
-from penstock.core.entities import MAX_DEPTH, Entity, Lookup, Scope, StoredLimits, scopes_of
+from penstock.core.entities import (
+    MAX_DEPTH,
+    Entity,
+    Lookup,
+    Scope,
+    StoredLimits,
+    own_scopes_of,
+    scopes_of,
+)
 from penstock.core.take import Key
 from penstock.store.policy_laws import (
     check_ancestors,
@@ -36,7 +44,12 @@ class MemoryPolicy:
         self._event_number = 0
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
-        scopes = scopes_of(entity, resource)
+        return self._lookup(entity, scopes_of(entity, resource))
+
+    async def lookup_own(self, entity: str, resource: str) -> Lookup:
+        return self._lookup(entity, own_scopes_of(entity, resource))
+
+    def _lookup(self, entity: str, scopes: Iterable[Scope]) -> Lookup:
         found = {scope: self._limits[scope] for scope in scopes if scope in self._limits}
         return Lookup(self._entities.get(entity), found)
 

@@ -60,6 +60,10 @@ class PolicyStore(Protocol):
         """Read an entity, and the limits of its four scopes, in one go."""
         ...
 
+    async def lookup_own(self, entity: str, resource: str) -> Lookup:
+        """Read an entity, and the limits of the two scopes that are its own, in one go."""
+        ...
+
     async def read_entity(self, name: str) -> Entity | None: ...
 
     async def write_entity(self, entity: Entity, change: Change) -> Entity:
@@ -109,7 +113,10 @@ class PolicyStore(Protocol):
         ...
 
     async def list_buckets(self, resource: str, after: str | None, count: int) -> Page[Key]:
-        """Items of a resource, by entity, whether the entity is stored or not."""
+        """Items of a resource, whether the entity is stored or not.
+
+        By entity, except those of rules: a page has these in any order, and may have none.
+        """
         ...
 
     async def record(self, event: AuditEvent) -> None:

@@ -191,6 +191,18 @@ def test_create_says_that_it_leaves_billing_alone(penstock: Penstock, place: str
     assert ran.err == f"{place}: its billing stays as it is: on demand\n"
 
 
+def test_create_says_that_it_leaves_warm_throughput_alone(penstock: Penstock, place: str) -> None:
+    """DynamoDB Local takes the parameter, and does not tell it."""
+    warm = ("--warm-throughput", "40000,20000")
+    assert penstock("create", *warm).out == f"{place}: created\n"
+    ran = penstock("create", *warm)
+    assert (ran.code, ran.out) == (0, f"{place}: exists already\n")
+    assert ran.err == (
+        f"{place}: its warm throughput stays as it is: unknown; "
+        "to raise it, use `aws dynamodb update-table --warm-throughput`\n"
+    )
+
+
 def test_an_index_added_later_has_the_tables_capacity(
     penstock: Penstock, location: Location
 ) -> None:
@@ -219,6 +231,25 @@ def test_an_index_added_later_has_the_tables_capacity(
         (
             ("--read-capacity", "5", "--write-capacity", "1e3"),
             "--write-capacity: '1e3' is not a whole number from 1 to 999999999",
+        ),
+        *(
+            (
+                ("--warm-throughput", text),
+                f"--warm-throughput: '{text}' is not READ,WRITE in units a second, "
+                "such as 40000,20000",
+            )
+            for text in ("", "5000", "20000,", "20000;20000", "20000,-1", "1e5,2e5", "1,2,3")
+        ),
+        *(
+            (
+                ("--warm-throughput", text),
+                f"a warm throughput of {text} is less than what the table has anyway: 12000,4000",
+            )
+            for text in ("11999,4000", "12000,3999")
+        ),
+        (
+            ("--warm-throughput", "9,9", "--read-capacity", "3", "--write-capacity", "20"),
+            "a warm throughput of 9,9 is less than what the table has anyway: 3,20",
         ),
     ],
 )

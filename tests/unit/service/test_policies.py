@@ -1,6 +1,7 @@
 """The limits in force: read once, kept for a while, and served on while the store errs."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 from penstock.core.entities import (
@@ -17,7 +18,8 @@ from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.service import policies as policies_module
-from penstock.service.policies import AT_ONCE, RETRY_MS, Policies
+from penstock.service.policies import AT_ONCE, Policies
+from penstock.service.read_cache import RETRY_MS
 from penstock.store.memory import MemoryStore
 from penstock.store.policy_port import Change, PolicyStore
 
@@ -34,19 +36,28 @@ class Watched:
     def __init__(self) -> None:
         self.store: PolicyStore = MemoryStore().policy
         self.lookups = 0
+        self.shared: Counter[Scope] = Counter()
+        """Reads of what is the same for all entities."""
         self.under_way = 0
         self.fails = False
         self.go = asyncio.Event()
         self.go.set()
 
-    async def lookup(self, entity: str, resource: str) -> Lookup:
+    async def lookup_own(self, entity: str, resource: str) -> Lookup:
         self.lookups += 1
         self.under_way += 1
         await self.go.wait()
         self.under_way -= 1
         if self.fails:
             raise StoreError("gone")
-        return await self.store.lookup(entity, resource)
+        return await self.store.lookup_own(entity, resource)
+
+    async def read_limits(self, scope: Scope) -> StoredLimits | None:
+        self.shared[scope] += 1
+        await self.go.wait()
+        if self.fails:
+            raise StoreError("gone")
+        return await self.store.read_limits(scope)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.store, name)
@@ -113,6 +124,46 @@ async def test_a_level_tells_when_it_was_read_and_whose_limits_it_has() -> None:
     assert await policies.read([eve]) == [(Level(eve, TPM, clock.now_ms, is_own=False),)]
 
 
+async def test_what_is_the_same_for_all_entities_is_read_once() -> None:
+    """Once for each resource, and once for the system, in the time that it is kept."""
+    watched, clock = Watched(), Clock()
+    gpt, other = Scope(None, "gpt-4"), Scope(None, "gpt-5")
+    await set_limits(watched, gpt, RPM)
+    await set_limits(watched, SYSTEM, TPM)
+    policies = make(watched, clock)
+    keys = [Key(f"user-{n}", resource) for n in range(50) for resource in ("gpt-4", "gpt-5")]
+    assert plain(await policies.read(keys)) == [
+        [(key, RPM if key.resource == "gpt-4" else TPM)] for key in keys
+    ]
+    assert watched.lookups == 100
+    assert watched.shared == {gpt: 1, other: 1, SYSTEM: 1}
+    clock.now_ms += KEPT_MS + 1
+    await policies.read(keys[:2])
+    assert watched.shared == {gpt: 2, other: 2, SYSTEM: 2}
+
+
+@pytest.mark.parametrize(
+    ("scope", "read_at"), [(Scope("eve"), 40), (Scope(None, "gpt-4"), 20), (SYSTEM, 0)], ids=str
+)
+async def test_limits_are_as_old_as_the_oldest_read_they_depend_on(
+    scope: Scope, read_at: int
+) -> None:
+    """The system was read first, then the resource, then the entity."""
+    watched, clock = Watched(), Clock()
+    policies = make(watched, clock)
+    start_ms, eve = clock.now_ms, Key("eve", "gpt-4")
+    await set_limits(watched, scope, RPM)
+    for resource, later_ms in (("gpt-5", 20), ("gpt-4", 20)):
+        await policies.read([Key("bob", resource)])
+        clock.now_ms += later_ms
+    ((level,),) = await policies.read([eve])
+    assert (level.limits, level.read_ms - start_ms) == (RPM, read_at)
+    clock.now_ms = start_ms + KEPT_MS + 1
+    assert policies.known([eve]) is None, "the oldest read is too old now"
+    ((level,),) = await policies.read([eve])
+    assert level.read_ms - start_ms == (read_at if read_at else 20)
+
+
 async def test_callers_of_one_key_share_one_read() -> None:
     """A cold key is read once, and others are not held up by it."""
     watched, clock = Watched(), Clock()
@@ -148,6 +199,7 @@ async def test_old_limits_serve_on_while_the_store_errs() -> None:
         await policies.read([Key("eve", "gpt-4")])
     watched.fails = False
     await set_limits(watched, SYSTEM, TPM)
+    clock.now_ms += RETRY_MS + 1
     assert plain(await policies.read([BOB])) == [[(BOB, TPM)]]
 
 
@@ -177,9 +229,11 @@ async def test_a_chain_without_end_is_cut_off(circle: int, levels: int) -> None:
     """No store allows one to be made, but a server must not hang on what it finds."""
 
     class Circle:
-        async def lookup(self, entity: str, _resource: str) -> Lookup:
-            above = Entity(entity, str((int(entity) + 1) % circle), cascade=True)
-            return Lookup(above, {SYSTEM: StoredLimits(RPM, 1)})
+        async def lookup_own(self, entity: str, _resource: str) -> Lookup:
+            return Lookup(Entity(entity, str((int(entity) + 1) % circle), cascade=True), {})
+
+        async def read_limits(self, scope: Scope) -> StoredLimits | None:
+            return StoredLimits(RPM, 1) if scope == SYSTEM else None
 
     policies = Policies(Circle(), KEPT_MS, Clock())  # type: ignore[arg-type]
     (chain,) = await policies.read([Key("0", "r")])

@@ -34,8 +34,8 @@ most decisions cost one call, and no server needs a lock.
                  the same time. Its condition: enough tokens, the same terms, `rf` not too old.
       `Settle`   credit the time since `rf`, bring the item to the terms, and subtract. Its
                  condition: `rf` and the terms are as seen. So no time is credited twice.
-    An item without a hint gets a `Consume`: most items are there, and a failed condition shows the
-    item.
+      `Upsert`   the item was never seen, so nobody knows whether it exists: consume from it, or
+                 create it. If it must be settled first, the condition fails, and shows the item.
 6.  `BucketSender` translates the write for DynamoDB (`expressions.py`), and sends it through items/
     and aws/. There are four outcomes:
       landed     DynamoDB returns the item after the write. Every caller's draft is made again on

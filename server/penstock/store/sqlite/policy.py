@@ -2,11 +2,19 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.core.entities import MAX_DEPTH, Entity, Lookup, Scope, StoredLimits, scopes_of
+from penstock.core.entities import (
+    MAX_DEPTH,
+    Entity,
+    Lookup,
+    Scope,
+    StoredLimits,
+    own_scopes_of,
+    scopes_of,
+)
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.store.policy_laws import (
@@ -84,10 +92,17 @@ class SqlitePolicy:
         self._transactions = transactions
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
+        return await self._lookup(entity, scopes_of(entity, resource))
+
+    async def lookup_own(self, entity: str, resource: str) -> Lookup:
+        return await self._lookup(entity, own_scopes_of(entity, resource))
+
+    async def _lookup(self, entity: str, scopes: Sequence[Scope]) -> Lookup:
         def work(db: sqlite3.Connection) -> Lookup:
+            wanted = ", ".join(["(?, ?)"] * len(scopes))
             rows = db.execute(
-                f"{_LIMITS} WHERE (entity, resource) IN (VALUES (?, ?), (?, ?), (?, ?), (?, ?))",
-                [name for scope in scopes_of(entity, resource) for name in scope_order(scope)],
+                f"{_LIMITS} WHERE (entity, resource) IN (VALUES {wanted})",
+                [name for scope in scopes for name in scope_order(scope)],
             )
             return Lookup(_read_entity(db, entity), dict(map(_load_limits, rows)))
 

@@ -2,7 +2,7 @@
 
 from penstock.core.take import Key
 from penstock.store.dynamodb.buckets.sender import Landed, Lost
-from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Upsert, Write
 from penstock.store.dynamodb.items.images import Image
 
 
@@ -10,6 +10,8 @@ def holds(write: Write, image: Image | None) -> bool:
     """Whether the condition of a write is true of an item."""
     if isinstance(write, Create):
         return image is None or image.is_expired(write.now_ms)
+    if isinstance(write, Upsert):
+        return image is None or holds(write.consume, image)
     if image is None:
         return False
     tokens = {bucket.limit.name: bucket.tokens for bucket in image.item.buckets}
@@ -59,6 +61,8 @@ class Table:
         for write in writes:
             if isinstance(write, Create):
                 self.images[write.key] = write.image
+            elif isinstance(write, Upsert):
+                self.images[write.key] = write.applied(self.images.get(write.key))
             else:
                 self.images[write.key] = write.applied(self.images[write.key])
         return Landed(self.images[writes[0].key] if len(writes) == 1 else None)

@@ -48,7 +48,7 @@ async def test_what_a_sibling_refused_is_given_back(scene: Scene) -> None:
     """From every limit, balance and record alike."""
     takes = await one_refuses(scene)
     assert await fits(scene.store, *takes) == [True, False]
-    assert scene.store.metrics.store_writes.of(WritePath.CREATE.value, "landed").value == 1
+    assert scene.store.metrics.store_writes.of(WritePath.UPSERT.value, "landed").value == 1
     assert scene.store.metrics.store_writes.of(WritePath.COMPENSATE.value, "landed").value == 1
     assert await scene.is_untouched("free")
     assert await scene.on_record("empty") == [5]
@@ -127,6 +127,7 @@ async def test_what_was_taken_beside_a_failure_is_given_back(
     store = DynamoStore(scene.connected.proxied, location, timer_s=scene.clock, call_s=PATIENT_S)
     known, new = scene.key("known"), scene.key("new")
     await store.take([take(known)], NOW)
+    assert await fits(store, take(new, 0)) == [True]  # now the store knows that there is no item
     scene.fail(PUT, fault)
     takes = [take(known, parent=new if cascade else None), take(new)]
     assert await is_transient(store, *takes) is transient

@@ -1,6 +1,7 @@
 """Writes say the same to DynamoDB as they say to the model that holds the laws."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -13,7 +14,15 @@ from penstock.store.dynamodb.buckets.expressions import write_parameters
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import make_terms
-from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write, WritePath
+from penstock.store.dynamodb.buckets.writes import (
+    Consume,
+    Create,
+    Move,
+    Settle,
+    Upsert,
+    Write,
+    WritePath,
+)
 from penstock.store.dynamodb.items.images import Image
 
 from tests.support.tables import new_sender
@@ -61,6 +70,27 @@ def consumes(draw: st.DrawFn, key: Key, image: Image) -> Consume:
 
 
 @st.composite
+def upserts(draw: st.DrawFn, key: Key, image: Image | None = None) -> Upsert:
+    """On an item that is there, mostly under its own terms."""
+    terms = draw(policies)
+    if image is not None and draw(st.integers(0, 4)):
+        terms = make_terms(tuple(bucket.limit for bucket in image.item.buckets))
+    terms = replace(terms, parent=draw(st.sampled_from([None, None, Key("project", "r")])))
+    moved = {limit.name: draw(amounts) for limit in terms.limits}
+    bounds = st.none() | amounts
+    moves = [Move(name, moved[name], -moved[name], draw(bounds), draw(bounds)) for name in moved]
+    buckets = [
+        Bucket(limit, limit.burst + moved[limit.name], -moved[limit.name]) for limit in terms.limits
+    ]
+    now_ms = draw(moments)
+    since_ms = now_ms - draw(st.sampled_from([0, 1_000, 70_000]))
+    return Upsert(
+        Consume(WritePath.SPECULATIVE, key, terms, tuple(moves), since_ms, now_ms),
+        Create(WritePath.CREATE, key, terms, Item(now_ms, tuple(buckets), now_ms), now_ms),
+    )
+
+
+@st.composite
 def settles(draw: st.DrawFn, key: Key, image: Image, seen: Image) -> Settle:
     """From what was seen, which may not be what is there."""
     terms = draw(policies)
@@ -96,11 +126,13 @@ async def test_dynamodb_does_what_the_model_says(sender: BucketSender, data: st.
         image = model.images.get(key)
         write: Write
         if image is None:
-            write = data.draw(creates(key))
+            write = data.draw(creates(key) | upserts(key))
         else:
             seen.append(image)
             old = data.draw(st.sampled_from(seen))
-            write = data.draw(creates(key) | consumes(key, image) | settles(key, image, old))
+            write = data.draw(
+                creates(key) | consumes(key, image) | upserts(key, image) | settles(key, image, old)
+            )
         assert await sender.write([write]) == model.write((write,))
         assert (await sender.read([key]))[key] == model.images.get(key)
 
@@ -112,12 +144,15 @@ def test_attributes_are_aliased_by_position(limits_count: int) -> None:
         Limit.per(5, 60_000, name=f"tokens per minute, no. {n}") for n in range(limits_count)
     )
     moves = tuple(Move(limit.name, -MILLI, MILLI, MILLI, 5 * MILLI) for limit in some)
-    terms = make_terms(some)
-    write = Consume(WritePath.SPECULATIVE, Key("user", "r"), terms, moves, NOW, NOW)
-    parameters = write_parameters(write)
-    text = parameters["UpdateExpression"] + parameters["ConditionExpression"]
-    aliases = parameters["ExpressionAttributeNames"]
-    assert set(aliases) == {f"#n{n}" for n in range(3 + 2 * limits_count)}
-    assert len(set(aliases.values())) == len(aliases)
-    assert "minute" not in text
-    assert len(text) < 2_048
+    terms, key = make_terms(some), Key("user", "r")
+    full = Item(NOW, tuple(Bucket(limit, 4 * MILLI, MILLI) for limit in some))
+    consume = Consume(WritePath.SPECULATIVE, key, terms, moves, NOW, NOW)
+    upsert = Upsert(consume, Create(WritePath.CREATE, key, terms, full, NOW))
+    for write, names in ((consume, 3 + 2 * limits_count), (upsert, 11 + 6 * limits_count)):
+        parameters = write_parameters(write)
+        aliases = parameters["ExpressionAttributeNames"]
+        assert set(aliases) == {f"#n{n}" for n in range(names)}
+        assert len(set(aliases.values())) == len(aliases)
+        for expression in (parameters["UpdateExpression"], parameters["ConditionExpression"]):
+            assert "minute" not in expression
+            assert len(expression) < 3_072

@@ -50,9 +50,10 @@ ON_BOTH_CLIENTS = True
 
 PATHS = {
     # the write: its operation, what was taken before, and when it is made
-    WritePath.CREATE: (PUT, 0, NOW),
-    WritePath.SPECULATIVE: (UPDATE, 1, NOW),
-    WritePath.NORMAL: (UPDATE, 1, NOW + HOUR),
+    WritePath.UPSERT: (UPDATE, (), NOW),
+    WritePath.CREATE: (PUT, (0,), NOW),  # a check has shown that there is no item
+    WritePath.SPECULATIVE: (UPDATE, (1,), NOW),
+    WritePath.NORMAL: (UPDATE, (1,), NOW + HOUR),
 }
 
 
@@ -64,16 +65,16 @@ async def test_a_write_that_fails_is_an_error_and_is_never_sent_twice(
     """No decision, no retry of an ADD; what may have happened is counted, and the next take is."""
     operation, before, now_ms = PATHS[path]
     bob = take(scene.key("bob"))
-    for _ in range(before):
-        await scene.store.take([bob], NOW)
+    for tokens in before:
+        await scene.store.take([take(bob.key, tokens)], NOW)
     scene.fail(operation, fault)
     assert await is_transient(scene.store, bob, now_ms=now_ms) is transient
     assert scene.proxy.calls[operation] == 1
     assert scene.store.metrics.store_writes.of(path.value, "failed").value == 1
     assert scene.store.metrics.unknown_outcomes.value == unknown
-    assert await scene.on_record("bob") == [before + consumed]
+    assert await scene.on_record("bob") == [sum(before) + consumed]
     assert await fits(scene.store, bob, now_ms=now_ms) == [True]
-    assert await scene.on_record("bob") == [before + consumed + 1]
+    assert await scene.on_record("bob") == [sum(before) + consumed + 1]
 
 
 class Botching:
@@ -126,14 +127,14 @@ async def test_a_conflict_on_an_item_is_neither_a_denial_nor_an_error(
     """It is tried again until it passes, and taken once."""
     operation, before, now_ms = PATHS[path]
     bob = take(scene.key("bob"))
-    for _ in range(before):
-        await scene.store.take([bob], NOW)
+    for tokens in before:
+        await scene.store.take([take(bob.key, tokens)], NOW)
     scene.fail(operation, CONFLICT, CONFLICT, CONFLICT)
     assert await fits(scene.store, bob, now_ms=now_ms) == [True]
     assert scene.proxy.calls[operation] == 4
     assert scene.store.metrics.store_writes.of(path.value, "conflict").value == 3
     assert scene.store.metrics.unknown_outcomes.value == 0
-    assert await scene.on_record("bob") == [before + 1]
+    assert await scene.on_record("bob") == [sum(before) + 1]
 
 
 async def test_conflicts_without_end_are_an_error_and_no_denial(
@@ -281,10 +282,16 @@ async def test_an_item_deleted_before_the_write_is_made_anew(scene: Scene, now_m
 
 
 @pytest.mark.parametrize(("tokens", "admitted"), [(4, True), (5, False)])
-async def test_two_who_create_an_item_share_it(scene: Scene, tokens: int, admitted: bool) -> None:
+@pytest.mark.parametrize("path", [WritePath.UPSERT, WritePath.CREATE], ids=lambda path: path.value)
+async def test_two_who_create_an_item_share_it(
+    scene: Scene, path: WritePath, tokens: int, admitted: bool
+) -> None:
     """The slower one goes on from what the faster has made, and is denied only by that."""
     key, release = scene.key("bob"), asyncio.Event()
-    hold = Hold(release, operation=PUT)
+    operation, before, _ = PATHS[path]
+    for checked in before:
+        assert await fits(scene.store, take(key, checked)) == [True]
+    hold = Hold(release, operation=operation)
     scene.proxy.faults.append(hold)
     slower = asyncio.create_task(fits(scene.store, take(key)))
     await hold.arrived.wait()
@@ -386,8 +393,11 @@ async def test_a_failure_after_the_caller_left_is_no_fault_of_ours(
     """In an outage many callers leave: asyncio has nothing to complain of."""
     entities = ["a", "b"] if mode is Mode.TAKE else ["a"]
     takes = [take(scene.key(entity), mode=mode) for entity in entities]
+    for one in takes:
+        await scene.other.take([take(one.key)], NOW - HOUR)
+    # Each first write is refused, because the item has to be settled.
     hold = Hold(asyncio.Event(), operation=UPDATE)
-    scene.proxy.faults += [hold, Answer(400, "AccessDeniedException", operation=PUT)]
+    scene.proxy.faults += [hold, Answer(400, "AccessDeniedException", operation=UPDATE)]
     call = asyncio.create_task(scene.store.take(takes, NOW))
     await hold.arrived.wait()
     call.cancel()

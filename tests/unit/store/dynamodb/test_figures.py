@@ -1,6 +1,7 @@
 """What a decision costs, counted on the wire; docs/dynamodb-cost.md says the same, row by row."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import pytest
 import pytest_asyncio
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
+from penstock.service.policies import Policies
 from penstock.slices import run_at_once
 from penstock.store.dynamodb.aws.location import Cascade
 from penstock.store.dynamodb.buckets.hints import KEPT
@@ -268,10 +270,26 @@ DEMANDED = {
     "a busy key": Cost(calls=1, written=1, read=0, wcu=1, rcu=0),
     "an idle key that the server has seen": Cost(calls=1, written=1, read=0, wcu=1, rcu=0),
     "an idle key that the server has not seen": Cost(calls=2, written=2, read=0, wcu=2, rcu=0),
+    "a new key": Cost(calls=1, written=1, read=0, wcu=1, rcu=0),
     "a cascade of two levels, busy": Cost(calls=1, written=2, read=0, wcu=4, rcu=0),
     "a cascade of two levels, idle": Cost(calls=1, written=2, read=0, wcu=4, rcu=0),
 }
 """No decision of these kinds may cost more, whatever the page says."""
+
+
+DECIDED = {"50 requests that wait for one key, together": 50}
+"""How many decisions a play is, where it is more than one."""
+
+
+def dollars(cost: Cost, decisions: int) -> str:
+    """The price of a million decisions, by the prices that the page assumes."""
+    text = " ".join(PAGE.read_text().split())
+    found = re.search(
+        r"\$([\d.]+) for a million write units, and \$([\d.]+) for a million read", text
+    )
+    assert found is not None
+    write, read = map(float, found.groups())
+    return f"${(cost.wcu * write + cost.rcu * read) / decisions:.4g}"
 
 
 class Page(NamedTuple):
@@ -302,7 +320,7 @@ async def test_a_decision_costs_what_the_page_says(bench: Bench, name: str) -> N
     """Counted on the wire, whatever the number of limits."""
     await PLAYS[name](bench)
     cost = bench.cost()
-    assert list(map(str, cost)) == read_page().decisions[name]
+    assert [*map(str, cost), dollars(cost, DECIDED.get(name, 1))] == read_page().decisions[name]
     assert all(map(le, cost, DEMANDED.get(name, cost)))
 
 
@@ -312,11 +330,28 @@ async def test_the_page_has_no_figure_that_is_not_counted() -> None:
     assert f"the last {KEPT:,} keys" in PAGE.read_text()
 
 
+async def test_stored_limits_cost_what_the_page_says(bench: Bench) -> None:
+    """What is the same for all keys is read once: an unknown key costs its own reads."""
+    policies = Policies(bench.process().policy, MINUTE, lambda: NOW)
+    resource = bench.scene.resource
+    bench.start()
+    assert await policies.read([Key("first", resource)]) == [()]
+    assert bench.cost().rcu == 3 + 2
+    bench.start()
+    keys = [Key(f"user-{n}", resource) for n in range(20)]
+    assert await policies.read(keys) == [()] * 20
+    assert await policies.read(keys) == [()] * 20
+    assert bench.cost().rcu == 20 * 3
+    text = " ".join(PAGE.read_text().split())
+    assert "a server reads 3 items, so 3 RCU," in text
+    assert "it reads 1 item for each resource, and 1 item for the system." in text
+
+
 async def test_the_page_compares_with_what_is_counted() -> None:
     """The last column of the comparison is the store's own, from the figures above it."""
     page = read_page()
     for name, cells in page.designs.items():
-        *_, wcu, rcu = page.decisions[name.partition(":")[0]]
+        *_, wcu, rcu, _ = page.decisions[name.partition(":")[0]]
         parts = [f"{rcu} RCU"] * (rcu != "0") + [f"{wcu} WCU"] * (wcu != "0")
         assert cells[-1] == (" + ".join(parts) or "nothing")
 

@@ -21,7 +21,7 @@ from penstock.store.open import open_store
 
 from tests.support.aws_proxy import Delay, Hold
 from tests.support.tables import PATIENT_S
-from tests.unit.store.dynamodb.scenes import FIVE, NOW, PUT, SECOND, UPDATE, Scene, fits, take
+from tests.unit.store.dynamodb.scenes import FIVE, NOW, SECOND, UPDATE, Scene, fits, take
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -168,7 +168,7 @@ async def test_calls_that_find_no_connection_are_not_asked(
     """They are no unknown outcomes, and the circuit stays closed for those who come later."""
     monkeypatch.setattr("penstock.store.dynamodb.aws.connection.CONNECTIONS", 1)
     monkeypatch.setattr("penstock.store.dynamodb.aws.connection.FREE_WITHIN_S", 0.01)
-    store, hold = store_on(scene, "transaction"), Hold(asyncio.Event(), operation=PUT)
+    store, hold = store_on(scene, "transaction"), Hold(asyncio.Event(), operation=UPDATE)
     scene.proxy.faults.append(hold)
     first = asyncio.create_task(fits(store, take(scene.key("bob"))))
     await hold.arrived.wait()

@@ -81,8 +81,8 @@ async def test_writes_are_counted_by_path_and_outcome(scene: Scene) -> None:
     bob = take(scene.key("bob"))
     watch = Watch(scene)
     assert await fits(scene.store, bob) == [True]
-    assert watch.writes() == {("speculative", "lost"): 1, ("create", "landed"): 1}
-    assert scene.proxy.calls == {UPDATE: 1, PUT: 1}
+    assert watch.writes() == {("upsert", "landed"): 1}
+    assert scene.proxy.calls == {UPDATE: 1}
     assert watch.hints() == {"none": 1}
     assert RETRIES not in watch.found()
 
@@ -308,7 +308,7 @@ async def test_an_outage_shows_until_it_is_over(lonely: Scene) -> None:
     for _ in range(2):
         await is_transient(lonely.store, bob)
     assert watch.errors() == {"unreachable": OPENS_AFTER, "not_asked": 2}
-    assert watch.writes() == {("speculative", "failed"): OPENS_AFTER + 2}
+    assert watch.writes() == {("upsert", "failed"): OPENS_AFTER + 2}
     assert watch.found()[sample(f"{SECONDS}_count", operation="update_item")] == OPENS_AFTER
     await lonely.proxy.up()
     lonely.clock.now_s += FIRST_PAUSE_S
@@ -391,6 +391,7 @@ async def test_capacity_is_what_dynamodb_says(scene: Scene, consumed: Consumed) 
 async def test_every_call_is_timed_by_its_operation(scene: Scene) -> None:
     """As many as on the wire, those that fail, too."""
     bob, watch = take(scene.key("bob")), Watch(scene)
+    await scene.store.take([take(bob.key, 0)], NOW)
     await scene.store.take([bob], NOW)
     await scene.store.take([bob], NOW)
     await scene.store.read(scene.key("bob"))

@@ -20,6 +20,7 @@ from penstock.store.dynamodb.buckets.decider import Decider, Read, Step
 from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.sender import Landed
 from penstock.store.dynamodb.buckets.terms import make_terms
+from penstock.store.dynamodb.buckets.writes import Upsert
 from penstock.store.dynamodb.items.images import Image
 
 from tests.unit.store.dynamodb.model import Table
@@ -51,6 +52,8 @@ class Run:
     denied: int = 0
     charged: Counter[bool] = field(default_factory=Counter)
     """Charges that fit, and charges that did not."""
+    upserted: Counter[str] = field(default_factory=Counter)
+    """Upserts by what they found: no item, an item to consume from, or an item that refuses."""
 
     def levels(self) -> tuple[Key, ...]:
         return (CHILD, PARENT) if self.cascades else (CHILD,)
@@ -116,6 +119,9 @@ class Process:
         elif step is not None:
             sent, images = list(step.asks), dict(run.table.images)
             outcome = run.table.write(step.writes)
+            if isinstance(step.writes[0], Upsert):
+                found = "item" if step.writes[0].key in images else "nothing"
+                run.upserted[found if isinstance(outcome, Landed) else "refused"] += 1
             if isinstance(outcome, Landed):
                 lost = run.loses_answers and run.random.random() < 0.05
                 for ask in sent:
@@ -317,3 +323,15 @@ def test_the_runs_admit_and_deny() -> None:
         pass
     assert len(run.admitted) > 100
     assert run.denied > 100
+
+
+def test_the_runs_upsert_with_every_outcome() -> None:
+    """An item is created by one write; one that is there is consumed from, or refuses."""
+    found: Counter[str] = Counter()
+    for seed in range(40):
+        run = Run(Random(seed), LIMITS[0])
+        for _ in simulate(run, processes=5, steps=60):
+            pass
+        found += run.upserted
+    assert found["nothing"] == 40
+    assert min(found["item"], found["refused"]) > 40

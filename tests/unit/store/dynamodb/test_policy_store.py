@@ -12,7 +12,7 @@ from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.errors import PolicyError, StoreError
-from penstock.store.dynamodb.items.keys import MAX_BYTES
+from penstock.store.dynamodb.items.keys import MAX_BYTES, primary_key
 from penstock.store.dynamodb.policy.store import ERASED_AT_ONCE, DynamoPolicy
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.policy_port import Change, PolicyStore
@@ -26,6 +26,7 @@ from tests.unit.store.dynamodb.scenes import (
     THROTTLED,
     TRANSACT,
     Scene,
+    fits,
     take,
 )
 from tests.unit.store.dynamodb.test_faults import PartialReads
@@ -170,6 +171,51 @@ async def test_an_audit_event_is_an_item_that_expires(scene: Scene) -> None:
         "by": {"S": "ann"},
         "ttl": {"N": str((NOW + AUDIT_KEPT_MS) // 1000)},
     }
+
+
+async def test_the_index_of_resources_leaves_out_the_buckets_of_rules(scene: Scene) -> None:
+    """Clients make up their entities: in the index, all of them would go to one partition."""
+    stored, rule, override = (
+        scene.resource,
+        f"$domain:{scene.resource}",
+        f"$override:{scene.resource}",
+    )
+    for resource in (stored, rule, override):
+        await scene.store.take([take(Key(scene.resource, resource))], NOW)
+    items = await items_of(scene, f"ENTITY#{scene.resource}")
+    indexed = {sort for sort, item in items.items() if {"GSI2PK", "GSI2SK"} & item.keys()}
+    assert indexed == {f"#BUCKET#{stored}"}
+    assert len(items) == 3
+
+
+async def test_buckets_of_rules_are_listed_whether_an_index_has_them_or_not(scene: Scene) -> None:
+    """Older servers wrote them into the index; each is listed once, and one that was never is."""
+    table, direct = scene.connected.location.table, scene.connected.direct.sdk
+    resource, old = f"$domain:{scene.resource}", Key("user=old", f"$domain:{scene.resource}")
+    for entity in ("user=new", "user=old", "user=#"):
+        await scene.store.take([take(Key(entity, resource))], NOW)
+    await scene.store.take([take(Key("user=new", f"{resource}2"))], NOW)
+    await direct.update_item(
+        TableName=table,
+        Key=primary_key(old),
+        UpdateExpression="SET GSI2PK = :pk, GSI2SK = :sk",
+        ExpressionAttributeValues={
+            ":pk": {"S": f"RESOURCE#{resource}"}, ":sk": {"S": "BUCKET#user=old"},
+        },
+    )  # fmt: skip
+    assert await fits(scene.other, take(old)) == [True]
+    found: list[Key] = []
+    after = None
+    while True:
+        page = await scene.store.policy.list_buckets(resource, after, 2)
+        found += page.items
+        after = page.next
+        if after is None:
+            break
+    assert sorted(found) == [Key(entity, resource) for entity in ("user=#", "user=new", "user=old")]
+    kept = (await direct.get_item(TableName=table, Key=primary_key(old)))["Item"]
+    assert kept["GSI2PK"] == {"S": f"RESOURCE#{resource}"}
+    assert kept["b__tc"] == {"N": "2000"}
 
 
 async def test_names_are_escaped_and_hashed_in_keys_and_listed_as_they_are(scene: Scene) -> None:

@@ -1,6 +1,7 @@
 """The table on the real DynamoDB Local: the check before serving, and changes while AWS fails."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -18,6 +19,7 @@ from penstock.store.dynamodb.table.state import TableState, parse_table, waits_f
 
 from tests.support.aws_proxy import Answer, AwsProxy, Delay, Lose, Refuse
 from tests.support.aws_proxy import Fault as ProxyFault
+from tests.support.raw_endpoint import RawEndpoint, RawRequest, ok, refusal
 from tests.support.tables import PATIENT_S
 from tests.unit.store.dynamodb.bare_tables import (
     bare_table,
@@ -235,6 +237,10 @@ async def test_an_aws_out_of_reach_is_no_matter_of_configuration(
 
 
 def describe(**otherwise: Any) -> TableState:
+    return parse_table(describe_fields(**otherwise))
+
+
+def describe_fields(**otherwise: Any) -> dict[str, Any]:
     """A table as AWS describes it, which DynamoDB Local never does for long enough."""
     described = {
         "TableStatus": "ACTIVE",
@@ -246,7 +252,7 @@ def describe(**otherwise: Any) -> TableState:
         ],
         "GlobalSecondaryIndexes": [{**each, "IndexStatus": "ACTIVE"} for each in OURS],
     }
-    return parse_table(described | otherwise)
+    return described | otherwise
 
 
 def described_indexes(**statuses: str) -> list[dict[str, Any]]:
@@ -321,6 +327,40 @@ def test_sizes_are_for_people(items: int, size_bytes: int, shown: str) -> None:
     """In units of 1,024."""
     state = describe(ItemCount=items, TableSizeBytes=size_bytes)
     assert ("last count", shown) in report_table("", Location("penstock"), state).rows
+
+
+async def test_warm_throughput_is_asked_for_and_told() -> None:
+    """Of the table alone. botocore has checked the request before it is here."""
+    asked: list[dict[str, Any]] = []
+    described = describe_fields(
+        WarmThroughput={"ReadUnitsPerSecond": 40_000, "WriteUnitsPerSecond": 20_000}
+    )
+
+    def answer(request: RawRequest) -> bytes:
+        operation = request.headers["x-amz-target"].rpartition(".")[2]
+        if operation == "CreateTable":
+            asked.append(json.loads(request.body))
+            return ok({"TableDescription": described})
+        if operation == "DescribeTable":
+            return ok({"Table": described}) if asked else refusal("ResourceNotFoundException")
+        if operation == "DescribeTimeToLive":
+            told = {"TimeToLiveStatus": "ENABLED", "AttributeName": "ttl"}
+            return ok({"TimeToLiveDescription": told})
+        return ok({"Item": VERSION})
+
+    async with RawEndpoint(answer) as endpoint:
+        watch, location = Watch(), Location("penstock", "eu-west-1", endpoint.url)
+        created = await watch.admin(location).create("1", watch.progress, warm=(40_000, 20_000))
+        report = await watch.admin(location).status(watch.progress)
+        again = await watch.admin(location).create("1", watch.progress, warm=(40_000, 30_000))
+    assert (created.is_new, created.notes) == (True, ())
+    (request,) = asked
+    units = {"ReadUnitsPerSecond": 40_000, "WriteUnitsPerSecond": 20_000}
+    assert request["WarmThroughput"] == units
+    assert not any("WarmThroughput" in index for index in request["GlobalSecondaryIndexes"])
+    assert ("warm", "40000 read and 20000 write units a second") in report.rows
+    (note,) = again.notes
+    assert note.startswith("its warm throughput stays as it is: 40000 read and 20000 write units")
 
 
 CREATE_CALLS = [

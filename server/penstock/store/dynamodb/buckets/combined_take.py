@@ -7,7 +7,15 @@ from penstock.core.bucket import Bucket, Item, default_max_debt, is_far_ahead
 from penstock.core.take import Draft, is_take
 from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import Terms
-from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write, WritePath
+from penstock.store.dynamodb.buckets.writes import (
+    Consume,
+    Create,
+    Move,
+    Settle,
+    Upsert,
+    Write,
+    WritePath,
+)
 from penstock.store.dynamodb.items.images import Image
 
 
@@ -63,6 +71,10 @@ class CombinedTake:
             if left < deepest and left < draft.before[i]:
                 self.is_exact = True
             self._floors[i] = max(self._floors[i], deepest - self._moved[i])
+
+    def upsert(self, now_ms: int) -> Upsert:
+        """The write for an item that was never seen. The item may exist or not."""
+        return Upsert(self.consume(now_ms, lost=False), self._create(now_ms))
 
     def consume(
         self, now_ms: int, *, lost: bool, holds_verdicts_on: Image | None = None

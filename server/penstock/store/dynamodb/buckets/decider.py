@@ -19,7 +19,7 @@ from penstock.store.dynamodb.buckets.asks import Ask, Verdict
 from penstock.store.dynamodb.buckets.combined_take import CombinedTake
 from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.knowledge import Knowledge
-from penstock.store.dynamodb.buckets.tally import Tally
+from penstock.store.dynamodb.buckets.tally import Tally, draft_takes
 from penstock.store.dynamodb.buckets.writes import Write
 from penstock.store.dynamodb.items.images import Image
 
@@ -118,6 +118,12 @@ class Decider:
         else:
             for write in send.writes:
                 known.predict(write, now_ms)
+        if len(send.tally.asks) == len(send.asks) == 1:
+            (ask,) = send.asks
+            drafts, _ = draft_takes(ask, bases, known.view, now_ms)
+            ask.verdict = Verdict(drafts, admitted=True)
+            self._forget_answered()
+            return
         written = set(send.asks)
         again = Tally(send.tally.asks, bases, known.view, now_ms, written)
         for ask in again.asks:
@@ -140,6 +146,8 @@ class Decider:
 
         Their limits have the same order, too: a combined take adds up its drafts by position.
         """
+        if len(self._asks) == 1:
+            return self._asks
         chosen: list[Ask] = []
         agreed: dict[Key, tuple[str, tuple[Limit, ...]]] = {}
         for ask in self._asks:
@@ -158,7 +166,7 @@ class Decider:
         for combined in tally.combined.values():
             hint, lost = self._known.hints.get(combined.key), self._known.losses > 0
             if hint is None:
-                writes.append(combined.consume(tally.now_ms, lost=False))
+                writes.append(combined.upsert(tally.now_ms))
             else:
                 is_hidden = len(tally.combined) > 1
                 writes.append(

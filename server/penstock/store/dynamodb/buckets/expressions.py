@@ -1,11 +1,17 @@
 """Translates writes to DynamoDB: the parameters of PutItem and UpdateItem.
 
+A write becomes a list of clauses: what is required, and what is changed. The texts of the
+expressions follow from the clauses without their values. Most writes have the same such shape, so
+the texts of a shape are made once, and cached.
+
 Attributes are always aliased by position, never by name, because a limit may have any name.
 """
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
-from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Write
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Upsert, Write
 from penstock.store.dynamodb.items.images import (
     CASCADE,
     CONSUMED,
@@ -28,142 +34,203 @@ from penstock.store.dynamodb.items.keys import PK, primary_key
 
 Parameters = dict[str, Any]
 
+SHAPES_KEPT: Final = 1_000
+"""A shape is that of a kind of write and the names of the limits: there are few of them."""
+
+
+class Kind(NamedTuple):
+    """A kind of clause: where it goes, and its text for an attribute `n` and values `v`, `w`."""
+
+    section: str
+    text: str
+
+
+REQUIRE: Final = {
+    comparison: Kind("IF", f"{{n}} {comparison} {{v}}") for comparison in ("=", ">=", "<=", ">")
+}
+REQUIRE_ABSENT: Final = Kind("IF", "attribute_not_exists({n})")
+OR_ELSE: Final = Kind("OR", "")
+"""What is required before this clause is enough. Otherwise all that comes after it is required."""
+SET: Final = Kind("SET", "{n} = {v}")
+SET_NEW: Final = Kind("SET", "{n} = if_not_exists({n}, {v})")
+"""Sets the attribute if the item does not have it."""
+ADD: Final = Kind("ADD", "{n} {v}")
+ADD_FROM: Final = Kind("SET", "{n} = if_not_exists({n}, {v}) + {w}")
+"""Adds `w` to a number. If the item does not have the number, it starts at `v`."""
+REMOVE: Final = Kind("REMOVE", "{n}")
+
+Clause = tuple[Kind, str, tuple[Any, ...]]
+"""Its kind, its attribute, and its values."""
+
 
 def write_parameters(write: Write) -> Parameters:
     """The parameters of PutItem or UpdateItem, alone or in a transaction, without the table."""
-    expression = _Expression()
-    if isinstance(write, Create):
-        action = {"Item": write_record(write.key, write.image)}
-        _require_absence(expression, write)
-    else:
-        action = {"Key": primary_key(write.key)}
-        if isinstance(write, Settle):
-            _settle(expression, write)
-        else:
-            _consume(expression, write)
-    return action | {
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        **expression.parameters(),
+    match write:
+        case Create():
+            parameters: Parameters = {"Item": write_record(write.key, write.image)}
+            clauses = _create(write)
+        case Settle():
+            parameters, clauses = {"Key": primary_key(write.key)}, _settle(write)
+        case Upsert():
+            parameters, clauses = {"Key": primary_key(write.key)}, _upsert(write)
+        case Consume():
+            parameters, clauses = {"Key": primary_key(write.key)}, _consume(write)
+    shape: list[tuple[Kind, str]] = []
+    values: list[Any] = []
+    for kind, name, given in clauses:
+        shape.append((kind, name))
+        values += given
+    parameters["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+    parameters.update(_texts(tuple(shape)))
+    parameters["ExpressionAttributeValues"] = dict(zip(_aliases(len(values)), values, strict=True))
+    return parameters
+
+
+@lru_cache
+def _aliases(count: int) -> tuple[str, ...]:
+    return tuple(f":v{i}" for i in range(count))
+
+
+@lru_cache(maxsize=SHAPES_KEPT)
+def _texts(shape: tuple[tuple[Kind, str], ...]) -> Parameters:
+    """The expressions, and the names of their attributes. Values are counted in order."""
+    names: dict[str, str] = {}
+    sections: dict[str, list[str]] = {"SET": [], "ADD": [], "REMOVE": [], "IF": []}
+    enough: list[str] = []
+    count = 0
+    for (section, text), name in shape:
+        if section == "OR":
+            enough, sections["IF"] = sections["IF"], []
+            continue
+        alias = names.setdefault(name, f"#n{len(names)}")
+        sections[section].append(text.format(n=alias, v=f":v{count}", w=f":v{count + 1}"))
+        count += ("{v}" in text) + ("{w}" in text)
+    condition = " AND ".join(sections.pop("IF"))
+    if enough:
+        condition = f"{' AND '.join(enough)} OR ({condition})"
+    update = " ".join(f"{word} {', '.join(parts)}" for word, parts in sections.items() if parts)
+    return {
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {alias: name for name, alias in names.items()},
+        **({"UpdateExpression": update} if update else {}),
     }
 
 
-class _Expression:
-    """An update and its condition while they are put together."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-        self._values: dict[str, Any] = {}
-        self.sets: list[str] = []
-        self.adds: list[str] = []
-        self.removes: list[str] = []
-        self.conditions: list[str] = []
-
-    def name(self, attribute: str) -> str:
-        return self._names.setdefault(attribute, f"#n{len(self._names)}")
-
-    def value(self, value: Any) -> str:
-        alias = f":v{len(self._values)}"
-        self._values[alias] = value
-        return alias
-
-    def set(self, attribute: str, value: Any) -> None:
-        self.sets.append(f"{self.name(attribute)} = {self.value(value)}")
-
-    def add(self, attribute: str, amount: int) -> None:
-        if amount:
-            self.adds.append(f"{self.name(attribute)} {self.value(number(amount))}")
-
-    def remove(self, attribute: str) -> None:
-        self.removes.append(self.name(attribute))
-
-    def require(self, attribute: str, comparison: str, value: Any) -> None:
-        self.conditions.append(f"{self.name(attribute)} {comparison} {self.value(value)}")
-
-    def parameters(self) -> Parameters:
-        clauses = (("SET", self.sets), ("ADD", self.adds), ("REMOVE", self.removes))
-        update = " ".join(f"{word} {', '.join(parts)}" for word, parts in clauses if parts)
-        parameters: Parameters = {
-            "ConditionExpression": " AND ".join(self.conditions),
-            "ExpressionAttributeNames": {alias: name for name, alias in self._names.items()},
-            "ExpressionAttributeValues": self._values,
-        }
-        return parameters | ({"UpdateExpression": update} if update else {})
+def _create(write: Create) -> Iterator[Clause]:
+    yield REQUIRE_ABSENT, PK, ()
+    yield OR_ELSE, "", ()
+    yield REQUIRE["<="], EXPIRES, (number(write.now_ms // 1000),)
 
 
-def _require_absence(expression: _Expression, write: Create) -> None:
-    now = expression.value(number(write.now_ms // 1000))
-    absent = f"attribute_not_exists({expression.name(PK)})"
-    expression.conditions.append(f"({absent} OR {expression.name(EXPIRES)} <= {now})")
-
-
-def _consume(expression: _Expression, write: Consume) -> None:
-    # This condition fails, too, if there is no item.
-    expression.require(POLICY, "=", {"S": write.terms.fingerprint})
-    if write.since_ms is not None:
-        expression.require(REFILLED, ">=", number(write.since_ms))
+def _consume(write: Consume) -> Iterator[Clause]:
+    yield from _require_current(write)
     if write.expires_s is not None:
-        expression.require(EXPIRES, ">", number(write.now_ms // 1000))
-        expression.set(EXPIRES, number(write.expires_s))
-    expression.add(TAKES, write.takes)
-    _move(expression, write.moves)
+        yield SET, EXPIRES, (number(write.expires_s),)
+    if write.takes:
+        yield ADD, TAKES, (number(write.takes),)
+    yield from _move(write.moves)
 
 
-def _settle(expression: _Expression, write: Settle) -> None:
-    expression.require(REFILLED, "=", number(write.seen.item.refilled_ms))
+def _require_current(write: Consume) -> Iterator[Clause]:
+    # This condition fails, too, if there is no item.
+    yield REQUIRE["="], POLICY, ({"S": write.terms.fingerprint},)
+    if write.since_ms is not None:
+        yield REQUIRE[">="], REFILLED, (number(write.since_ms),)
+    if write.expires_s is not None:
+        yield REQUIRE[">"], EXPIRES, (number(write.now_ms // 1000),)
+
+
+def _upsert(write: Upsert) -> Iterator[Clause]:
+    yield REQUIRE_ABSENT, PK, ()
+    yield OR_ELSE, "", ()
+    yield from _require_current(write.consume)
+    # Attributes that are plainly SET are the same in the item that is there, because the
+    # fingerprint is the same. Only the TTL and the parent may differ, and these are newer here.
+    record = write_record(write.key, write.create.image)
+    for name in primary_key(write.key):
+        del record[name]
+    for name in (REFILLED, POLICY_READ):
+        yield SET_NEW, name, (record.pop(name),)
+    if record.pop(TAKES, None) is not None:
+        yield ADD, TAKES, (number(write.consume.takes),)
+    bursts = {limit.name: limit.burst for limit in write.terms.limits}
+    for move in write.consume.moves:
+        yield from _require_bounds(move)
+        for name, start, amount in (
+            (attribute(move.limit, TOKENS), bursts[move.limit], move.tokens),
+            (attribute(move.limit, CONSUMED), 0, move.consumed),
+        ):
+            del record[name]
+            yield ADD_FROM, name, (number(start), number(amount))
+    for name, value in record.items():
+        yield SET, name, (value,)
+    if write.terms.parent is None:
+        yield REMOVE, PARENT, ()
+
+
+def _settle(write: Settle) -> Iterator[Clause]:
+    yield REQUIRE["="], REFILLED, (number(write.seen.item.refilled_ms),)
     # The condition on `rf` is not enough: a writer whose clock is behind changes the policy and
     # leaves `rf` as it is.
-    expression.require(POLICY, "=", {"S": write.seen.fingerprint})
-    expression.set(REFILLED, number(write.refilled_ms))
-    if write.expires_s is not None:
-        expression.set(EXPIRES, number(write.expires_s))
+    yield REQUIRE["="], POLICY, ({"S": write.seen.fingerprint},)
+    yield SET, REFILLED, (number(write.refilled_ms),)
+    expires_s = write.expires_s
+    if expires_s is not None:
+        yield SET, EXPIRES, (number(expires_s),)
     elif write.seen.expires_s is not None:
-        expression.remove(EXPIRES)
-    expression.add(TAKES, write.takes)
-    _move(expression, write.moves)
+        yield REMOVE, EXPIRES, ()
+    if write.takes:
+        yield ADD, TAKES, (number(write.takes),)
+    yield from _move(write.moves)
     for name, forgiven in write.forgiven:
         if forgiven:
-            expression.set(attribute(name, FORGIVEN), number(forgiven))
+            yield SET, attribute(name, FORGIVEN), (number(forgiven),)
         else:
-            expression.remove(attribute(name, FORGIVEN))
+            yield REMOVE, attribute(name, FORGIVEN), ()
     if write.seen.fingerprint != write.terms.fingerprint:
-        _bring_to_policy(expression, write)
+        yield from _bring_to_policy(write)
 
 
-def _bring_to_policy(expression: _Expression, write: Settle) -> None:
-    expression.set(POLICY, {"S": write.terms.fingerprint})
-    expression.set(POLICY_READ, number(write.policy_ms))
+def _bring_to_policy(write: Settle) -> Iterator[Clause]:
+    yield SET, POLICY, ({"S": write.terms.fingerprint},)
+    yield SET, POLICY_READ, (number(write.policy_ms),)
     parent = write.terms.parent
-    expression.set(CASCADE, {"BOOL": parent is not None})
+    yield SET, CASCADE, ({"BOOL": parent is not None},)
     if parent is None:
-        expression.remove(PARENT)
+        yield REMOVE, PARENT, ()
     else:
-        expression.set(PARENT, {"S": parent.entity})
+        yield SET, PARENT, ({"S": parent.entity},)
     for limit in write.changed:
         for field, value in zip(PARAMETERS, limit[1:5], strict=True):
-            expression.set(attribute(limit.name, field), number(value))
+            yield SET, attribute(limit.name, field), (number(value),)
     for bucket in write.added:
         name = bucket.limit.name
-        alias = expression.name(attribute(name, TOKENS))
-        expression.conditions.append(f"attribute_not_exists({alias})")
+        yield REQUIRE_ABSENT, attribute(name, TOKENS), ()
         for field, value in bucket_fields(bucket):
-            expression.set(attribute(name, field), number(value))
+            yield SET, attribute(name, field), (number(value),)
     for name in write.removed:
         for field in (*FIELDS, FORGIVEN):
-            expression.remove(attribute(name, field))
+            yield REMOVE, attribute(name, field), ()
 
 
-def _move(expression: _Expression, moves: tuple[Move, ...]) -> None:
+def _move(moves: Iterable[Move]) -> Iterator[Clause]:
     for move in moves:
+        yield from _require_bounds(move)
         tokens = attribute(move.limit, TOKENS)
-        if move.floor is not None and move.floor == move.ceiling:
-            expression.require(tokens, "=", number(move.floor))
-        else:
-            if move.floor is not None:
-                expression.require(tokens, ">=", number(move.floor))
-            if move.ceiling is not None:
-                expression.require(tokens, "<=", number(move.ceiling))
-        if move.new_balance is None:
-            expression.add(tokens, move.tokens)
-        else:
-            expression.set(tokens, number(move.new_balance))
-        expression.add(attribute(move.limit, CONSUMED), move.consumed)
+        if move.new_balance is not None:
+            yield SET, tokens, (number(move.new_balance),)
+        elif move.tokens:
+            yield ADD, tokens, (number(move.tokens),)
+        if move.consumed:
+            yield ADD, attribute(move.limit, CONSUMED), (number(move.consumed),)
+
+
+def _require_bounds(move: Move) -> Iterator[Clause]:
+    tokens = attribute(move.limit, TOKENS)
+    if move.floor is not None and move.floor == move.ceiling:
+        yield REQUIRE["="], tokens, (number(move.floor),)
+        return
+    if move.floor is not None:
+        yield REQUIRE[">="], tokens, (number(move.floor),)
+    if move.ceiling is not None:
+        yield REQUIRE["<="], tokens, (number(move.ceiling),)

@@ -1,7 +1,7 @@
 """The writes to a composite item, as values: what must hold, and what they change.
 
-The law of this file: no write overwrites another. A write changes balances by ADD. Its condition
-fails if other writes have made the decision wrong meanwhile.
+The law of this file: no write overwrites another. A write adds to balances. Its condition fails if
+other writes have made the decision wrong meanwhile.
 
 Nothing here awaits. `expressions.py` translates these writes for DynamoDB. A test checks that both
 files agree.
@@ -20,6 +20,7 @@ from penstock.store.dynamodb.items.images import Image
 class WritePath(Enum):
     """Why a write is made. Metrics count the writes of each path."""
 
+    UPSERT = "upsert"
     SPECULATIVE = "speculative"
     CREATE = "create"
     NORMAL = "normal"
@@ -214,7 +215,47 @@ class Create(NamedTuple):
         return None
 
 
-Write = Consume | Settle | Create
+class Upsert(NamedTuple):
+    """Consumes from the item or, if there is no item, creates it. For a key that was never seen.
+
+    Condition: there is no item, or the condition of `consume` holds. An expired item fails this
+    condition: its old balances must not survive, and only a put replaces them.
+    """
+
+    consume: Consume
+    create: Create
+
+    @property
+    def path(self) -> WritePath:
+        return WritePath.UPSERT
+
+    @property
+    def key(self) -> Key:
+        return self.create.key
+
+    @property
+    def terms(self) -> Terms:
+        return self.create.terms
+
+    @property
+    def is_exact(self) -> bool:
+        """If the item exists, others may have consumed from it."""
+        return False
+
+    def applied(self, image: Image | None) -> Image:
+        created = self.create.image
+        if image is None:
+            return created
+        consumed = self.consume.applied(image)
+        return consumed._replace(expires_s=created.expires_s, parent=created.parent)
+
+    def undone(self, after: Image) -> Item:
+        """The item just before this write. If there was no item, the result is a full item that was
+        settled at the time of the write: callers get the same verdicts and balances from both."""
+        return self.consume.undone(after)
+
+
+Write = Consume | Settle | Create | Upsert
 
 
 def _moved(item: Item, moves: tuple[Move, ...], *, back: bool = False) -> list[Bucket]:

@@ -7,7 +7,12 @@ from typing import Any, Final, NamedTuple
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import Limit
 from penstock.core.take import Key
-from penstock.store.dynamodb.items.keys import bucket_of, primary_key, resource_partition
+from penstock.store.dynamodb.items.keys import (
+    bucket_of,
+    is_listed_by_resource,
+    primary_key,
+    resource_partition,
+)
 
 Attributes = Mapping[str, Mapping[str, Any]]
 
@@ -15,6 +20,7 @@ REFILLED: Final = "rf"
 EXPIRES: Final = "ttl"
 POLICY: Final = "policy"
 POLICY_READ: Final = "policy_ms"
+ENTITY: Final = "entity_id"
 RESOURCE: Final = "resource"
 TAKES: Final = "takes"
 CASCADE: Final = "cascade"
@@ -57,12 +63,11 @@ def number(value: int) -> dict[str, str]:
 def parse_image(attributes: Attributes) -> Image:
     buckets = []
     for name in sorted(
-        name[2:-3] for name in attributes if name[:2] == "b_" and name[-3:] == "_tk"
+        [name[2:-3] for name in attributes if name[:2] == "b_" and name[-3:] == "_tk"]
     ):
-        tokens, consumed, *parameters = [
-            int(attributes[attribute(name, field)]["N"]) for field in FIELDS
-        ]
-        forgiven = attributes.get(attribute(name, FORGIVEN))
+        *fields, last = _attributes_of(name)
+        tokens, consumed, *parameters = [int(attributes[field]["N"]) for field in fields]
+        forgiven = attributes.get(last)
         kept = 0 if forgiven is None else int(forgiven["N"])
         buckets.append(Bucket(_limit(name, *parameters), tokens, consumed, kept))
     expires, parent = attributes.get(EXPIRES), attributes.get(PARENT)
@@ -84,9 +89,7 @@ def parse_image(attributes: Attributes) -> Image:
 def write_record(key: Key, image: Image) -> dict[str, Any]:
     """All attributes of a new item."""
     record: dict[str, Any] = primary_key(key) | {
-        "GSI2PK": {"S": resource_partition(key.resource)},
-        "GSI2SK": {"S": bucket_of(key.entity)},
-        "entity_id": {"S": key.entity},
+        ENTITY: {"S": key.entity},
         RESOURCE: {"S": key.resource},
         REFILLED: number(image.item.refilled_ms),
         POLICY: {"S": image.fingerprint},
@@ -94,6 +97,9 @@ def write_record(key: Key, image: Image) -> dict[str, Any]:
         TAKES: number(image.item.takes),
         CASCADE: {"BOOL": image.parent is not None},
     }
+    if is_listed_by_resource(key.resource):
+        record["GSI2PK"] = {"S": resource_partition(key.resource)}
+        record["GSI2SK"] = {"S": bucket_of(key.entity)}
     if image.expires_s is not None:
         record[EXPIRES] = number(image.expires_s)
     if image.parent is not None:
@@ -108,6 +114,11 @@ def bucket_fields(bucket: Bucket) -> list[tuple[str, int]]:
     values = (bucket.tokens, bucket.consumed, *bucket.limit[1:5])
     fields = list(zip(FIELDS, values, strict=True))
     return [*fields, (FORGIVEN, bucket.forgiven)] if bucket.forgiven else fields
+
+
+@lru_cache(maxsize=10_000)
+def _attributes_of(limit: str) -> tuple[str, ...]:
+    return tuple(attribute(limit, field) for field in (*FIELDS, FORGIVEN))
 
 
 # Many items have the same limits, so equal limits share one object.

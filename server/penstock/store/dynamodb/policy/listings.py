@@ -9,13 +9,13 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.store.dynamodb.aws.errors import DynamoError, Failure, Fault
 from penstock.store.dynamodb.aws.retry import pauses
 from penstock.store.dynamodb.items.access import TableAccess
-from penstock.store.dynamodb.items.images import Attributes
-from penstock.store.dynamodb.items.keys import PK, SK, Primary, primary_of
+from penstock.store.dynamodb.items.images import ENTITY, RESOURCE, Attributes
+from penstock.store.dynamodb.items.keys import PK, SK, Primary, bucket_sort, primary_of
 from penstock.store.policy_laws import bad_token
 from penstock.store.policy_port import Page
 
@@ -58,16 +58,43 @@ class Listing:
 
     def token(self, last: Attributes) -> str:
         """The token of the page after this item."""
-        texts = [last[name]["S"] for name in (PK, SK, self.key[1])]
-        return urlsafe_b64encode(json.dumps(texts).encode()).decode()
+        return _make_token(last, (PK, SK, self.key[1]))
 
     def start(self, token: str) -> dict[str, Any]:
-        try:
-            partition, sort, listed = map(str, json.loads(urlsafe_b64decode(token)))
-        except (ValueError, TypeError) as exc:
-            raise bad_token(token) from exc
-        texts = {PK: partition, SK: sort, self.key[0]: self.partition, self.key[1]: listed}
-        return {name: {"S": text} for name, text in texts.items()}
+        key = _read_token(token, (PK, SK, self.key[1]))
+        return {**key, self.key[0]: {"S": self.partition}}
+
+
+class BucketScan(NamedTuple):
+    """The buckets of a resource that no index has, in no particular order.
+
+    A scan reads the whole table. It costs less than an index would: an index that has only keys
+    costs a read for each bucket that is listed, and a write for each bucket that is created.
+    """
+
+    resource: str
+
+    def parameters(self, after: str | None) -> dict[str, Any]:
+        """The parameters of Scan."""
+        names = (SK, ENTITY, RESOURCE)
+        start = {} if after is None else {"ExclusiveStartKey": _read_token(after, (PK, SK))}
+        return {
+            "FilterExpression": "#n0 = :v0",
+            "ProjectionExpression": "#n1, #n2",
+            "ExpressionAttributeNames": {f"#n{i}": name for i, name in enumerate(names)},
+            "ExpressionAttributeValues": {":v0": {"S": bucket_sort(self.resource)}},
+            **start,
+        }
+
+
+async def scan_page(
+    access: TableAccess, scan: BucketScan, after: str | None, count: int
+) -> Page[Attributes]:
+    """Look at `count` items of the table. The page has those of them that are listed."""
+    parameters = scan.parameters(after)
+    answer = await access.call("scan", TableName=access.table, Limit=count, **parameters)
+    last = answer.get("LastEvaluatedKey")
+    return Page(tuple(answer["Items"]), None if last is None else _make_token(last, (PK, SK)))
 
 
 async def read_page(
@@ -115,6 +142,19 @@ async def sweep(access: TableAccess, keys: Sequence[Primary]) -> None:
     """Delete items of any kind, in any order."""
     for first in range(0, len(keys), DELETED_AT_ONCE):
         await _delete(access, keys[first : first + DELETED_AT_ONCE])
+
+
+def _make_token(last: Attributes, names: Sequence[str]) -> str:
+    texts = [last[name]["S"] for name in names]
+    return urlsafe_b64encode(json.dumps(texts).encode()).decode()
+
+
+def _read_token(token: str, names: Sequence[str]) -> dict[str, Any]:
+    try:
+        texts = map(str, json.loads(urlsafe_b64decode(token)))
+        return {name: {"S": text} for name, text in zip(names, texts, strict=True)}
+    except (ValueError, TypeError) as exc:
+        raise bad_token(token) from exc
 
 
 async def _delete(access: TableAccess, keys: Sequence[Primary]) -> None:

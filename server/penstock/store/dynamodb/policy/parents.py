@@ -13,11 +13,11 @@ moved, somebody may add entities below it.
 
 from penstock.core.entities import MAX_DEPTH, Entity
 from penstock.store.dynamodb.items.access import Action, TableAccess
-from penstock.store.dynamodb.items.images import PARENT, Attributes
+from penstock.store.dynamodb.items.images import ENTITY, PARENT, Attributes
 from penstock.store.dynamodb.items.keys import CHILDREN, meta_key, parent_partition
 from penstock.store.dynamodb.policy.actions import count_child
 from penstock.store.dynamodb.policy.listings import Listing, read_all, read_page
-from penstock.store.dynamodb.policy.records import ENTITY, count_children
+from penstock.store.dynamodb.policy.records import count_children
 from penstock.store.policy_laws import check_ancestors, check_childless
 
 LINK = (ENTITY, PARENT)

@@ -8,6 +8,7 @@ from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.limits import Limit
 from penstock.store.dynamodb.items.images import (
     CASCADE,
+    ENTITY,
     EXPIRES,
     PARAMETERS,
     PARENT,
@@ -29,7 +30,6 @@ from penstock.store.dynamodb.items.keys import (
 )
 from penstock.store.policy_port import AuditEvent
 
-ENTITY: Final = "entity_id"
 VERSION: Final = "version"
 CONFIG_VERSION: Final = "config_version"
 CHILD_COUNT: Final = "children"

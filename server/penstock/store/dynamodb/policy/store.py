@@ -13,12 +13,12 @@ from itertools import count
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from penstock.core.entities import Entity, Lookup, Scope, StoredLimits, scopes_of
+from penstock.core.entities import Entity, Lookup, Scope, StoredLimits, own_scopes_of, scopes_of
 from penstock.core.take import Key
 from penstock.store.dynamodb.aws.errors import DynamoError, Failure, Fault
 from penstock.store.dynamodb.aws.retry import pauses
 from penstock.store.dynamodb.items.access import Action, TableAccess
-from penstock.store.dynamodb.items.images import RESOURCE, Attributes
+from penstock.store.dynamodb.items.images import ENTITY, RESOURCE, Attributes
 from penstock.store.dynamodb.items.keys import (
     AUDITS,
     BUCKETS,
@@ -29,6 +29,7 @@ from penstock.store.dynamodb.items.keys import (
     audit_partition,
     config_key,
     entity_config_partition,
+    is_listed_by_resource,
     meta_key,
     partition,
     primary_of,
@@ -37,16 +38,17 @@ from penstock.store.dynamodb.items.keys import (
 from penstock.store.dynamodb.policy import parents
 from penstock.store.dynamodb.policy.actions import delete, erase, put
 from penstock.store.dynamodb.policy.listings import (
+    BucketScan,
     Listing,
     read_all,
     read_listed,
     read_page,
+    scan_page,
     sweep,
 )
 from penstock.store.dynamodb.policy.records import (
     CHILD_COUNT,
     CONFIG_VERSION,
-    ENTITY,
     VERSION,
     audit_item,
     count_children,
@@ -96,8 +98,14 @@ class DynamoPolicy:
         self._event_numbers = count()
 
     async def lookup(self, entity: str, resource: str) -> Lookup:
+        return await self._lookup(entity, scopes_of(entity, resource))
+
+    async def lookup_own(self, entity: str, resource: str) -> Lookup:
+        return await self._lookup(entity, own_scopes_of(entity, resource))
+
+    async def _lookup(self, entity: str, scopes: Iterable[Scope]) -> Lookup:
         meta = meta_key(entity)
-        configs = {scope: config_key(scope) for scope in scopes_of(entity, resource)}
+        configs = {scope: config_key(scope) for scope in scopes}
         found = await self._access.read_items([meta, *configs.values()])
         return Lookup(
             parse_entity(found[meta]) if meta in found else None,
@@ -204,6 +212,9 @@ class DynamoPolicy:
         return await self._list(listing, after, count, _entity)
 
     async def list_buckets(self, resource: str, after: str | None, count: int) -> Page[Key]:
+        if not is_listed_by_resource(resource):
+            page = await scan_page(self._access, BucketScan(resource), after, count)
+            return Page(tuple(map(_bucket, page.items)), page.next)
         listing = Listing(resource_partition(resource), "GSI2", "BUCKET#")
         return await self._list(listing, after, count, _bucket)
 

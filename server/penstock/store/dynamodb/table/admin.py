@@ -15,11 +15,13 @@ from penstock.store.dynamodb.table.jobs import Creation, Deletion, Job, Search
 from penstock.store.dynamodb.table.report import (
     TableReport,
     describe_capacity,
+    describe_warm,
     find_fault,
     find_mend,
     report_table,
 )
-from penstock.store.dynamodb.table.schema import Capacity
+from penstock.store.dynamodb.table.schema import WARM_AT_FIRST, Capacity
+from penstock.store.dynamodb.table.state import TableState
 
 TIMEOUT_S: Final = 600
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
@@ -70,7 +72,7 @@ class Created:
     is_new: bool
     added: tuple[str, ...]
     """What was added to a table that existed before."""
-    note: str | None
+    notes: tuple[str, ...]
     """What differs from what was asked for, and is not changed."""
 
 
@@ -87,19 +89,25 @@ class TableAdmin:
         *,
         stream: bool = False,
         capacity: tuple[int, int] | None = None,
+        warm: tuple[int, int] | None = None,
     ) -> Created:
         """Create the table, or add what is missing, and wait until the table can be used."""
         asked = None if capacity is None else Capacity(*capacity)
+        asked_warm = None if warm is None else Capacity(*warm)
+        if asked_warm is not None:
+            _check_warm(asked_warm, asked or WARM_AT_FIRST)
         async with self.location.client(CALL_S) as client:
             job = Creation(
-                client, self.location, created_by=created_by, stream=stream, capacity=asked
+                client,
+                self.location,
+                created_by=created_by,
+                stream=stream,
+                capacity=asked,
+                warm=asked_warm,
             )
             await self._finish(job, progress)
-        billing = None if job.state is None else job.state.capacity
-        note = None
-        if asked not in {None, billing}:
-            note = f"its billing stays as it is: {describe_capacity(billing)}"
-        return Created(job.place, job.is_new, () if job.is_new else tuple(job.added), note)
+        notes = [] if job.state is None or job.is_new else _differing(asked, asked_warm, job.state)
+        return Created(job.place, job.is_new, () if job.is_new else tuple(job.added), tuple(notes))
 
     async def status(self, progress: Progress) -> TableReport:
         """Describe the table. If it is not ready, the report says what to do."""
@@ -147,6 +155,26 @@ class TableAdmin:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if waiting == shown else FIRST_PAUSE_S
             shown = waiting
             await self.pause(pause_s)
+
+
+def _check_warm(warm: Capacity, least: Capacity) -> None:
+    if warm.read < least.read or warm.write < least.write:
+        raise ConfigError(
+            f"a warm throughput of {warm.read},{warm.write} is less than what the table has "
+            f"anyway: {least.read},{least.write}"
+        )
+
+
+def _differing(capacity: Capacity | None, warm: Capacity | None, state: TableState) -> list[str]:
+    notes = []
+    if capacity not in {None, state.capacity}:
+        notes.append(f"its billing stays as it is: {describe_capacity(state.capacity)}")
+    if warm not in {None, state.warm}:
+        notes.append(
+            f"its warm throughput stays as it is: {describe_warm(state.warm)}; "
+            "to raise it, use `aws dynamodb update-table --warm-throughput`"
+        )
+    return notes
 
 
 def _may_pass(exc: CallError) -> bool:

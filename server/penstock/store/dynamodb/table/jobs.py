@@ -67,6 +67,7 @@ class Creation(Job):
         created_by: str,
         stream: bool,
         capacity: Capacity | None,
+        warm: Capacity | None,
     ) -> None:
         super().__init__(client, location)
         self.is_new = False
@@ -74,14 +75,14 @@ class Creation(Job):
         self._created_by = created_by
         self._stream = stream
         self._capacity = capacity
+        self._warm = warm
 
     async def step(self) -> str | None:
         await super().step()
         if self.state is None:
             self.is_new = True
-            await self._call(
-                "create_table", **create_arguments(self._capacity, stream=self._stream)
-            )
+            arguments = create_arguments(self._capacity, stream=self._stream, warm=self._warm)
+            await self._call("create_table", **arguments)
             return f"creating table {self.table}"
         self._refuse_other_tables(self.state)
         waiting = waits_for(self.table, self.state)

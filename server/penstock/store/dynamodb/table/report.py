@@ -45,6 +45,12 @@ def describe_capacity(capacity: Capacity | None) -> str:
     return f"provisioned, {capacity.read} read and {capacity.write} write units"
 
 
+def describe_warm(warm: Capacity | None) -> str:
+    if warm is None:
+        return "unknown"
+    return f"{warm.read} read and {warm.write} write units a second"
+
+
 def find_fault(
     location: Location, state: TableState | None, *, needs_ttl: bool = True
 ) -> str | None:
@@ -69,6 +75,7 @@ def _rows(location: Location, state: TableState) -> tuple[tuple[str, str], ...]:
     return (
         ("status", state.status.lower()),
         ("billing", describe_capacity(state.capacity)),
+        *([("warm", describe_warm(state.warm))] if state.warm else []),
         # AWS counts items about every six hours.
         ("last count", f"{_items(state.items)}, {_size(state.size_bytes)}"),
         *((str(index), _index(index, state)) for index in INDEXES),

@@ -19,10 +19,14 @@ STREAM_VIEW: Final = "NEW_AND_OLD_IMAGES"
 
 
 class Capacity(NamedTuple):
-    """The capacity of a provisioned table and of each of its indexes, in units a second."""
+    """Units a second: of a provisioned table and each of its indexes, or warm throughput."""
 
     read: int
     write: int
+
+
+WARM_AT_FIRST: Final = Capacity(12_000, 4_000)
+"""The warm throughput of a new table on demand. AWS refuses less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,13 @@ class Extra(Enum):
 Part = Index | Extra
 
 
-def create_arguments(capacity: Capacity | None, *, stream: bool) -> dict[str, Any]:
-    """The arguments of CreateTable, without the name."""
+def create_arguments(
+    capacity: Capacity | None, *, stream: bool, warm: Capacity | None = None
+) -> dict[str, Any]:
+    """The arguments of CreateTable, without the name.
+
+    `warm` is for the table alone: most takes do not write to an index.
+    """
     arguments = _key(KEY) | {
         "AttributeDefinitions": _definitions(KEY, *(index.key for index in INDEXES)),
         "GlobalSecondaryIndexes": [_index(index, capacity) for index in INDEXES],
@@ -70,6 +79,9 @@ def create_arguments(capacity: Capacity | None, *, stream: bool) -> dict[str, An
     }
     if stream:
         arguments |= stream_arguments()
+    if warm is not None:
+        units = {"ReadUnitsPerSecond": warm.read, "WriteUnitsPerSecond": warm.write}
+        arguments["WarmThroughput"] = units
     return arguments | _throughput(capacity)
 
 

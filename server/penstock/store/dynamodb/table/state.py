@@ -41,6 +41,8 @@ class TableState:
     key: str
     capacity: Capacity | None
     """None: on demand."""
+    warm: Capacity | None = None
+    """The warm throughput. DynamoDB Local does not tell it."""
     items: int
     size_bytes: int
     indexes: Mapping[str, IndexState]
@@ -74,12 +76,14 @@ def parse_table(table: Mapping[str, Any]) -> TableState:
     types = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
     units = table.get("ProvisionedThroughput", {})
     capacity = Capacity(units.get("ReadCapacityUnits", 0), units.get("WriteCapacityUnits", 0))
+    warm = table.get("WarmThroughput", {})
     stream = table.get("StreamSpecification", {})
     return TableState(
         status=table["TableStatus"],
         key=_described_key(table, types),
         # BillingModeSummary would not do: it is missing in a table that was never on demand.
         capacity=capacity if any(capacity) else None,
+        warm=Capacity(warm["ReadUnitsPerSecond"], warm["WriteUnitsPerSecond"]) if warm else None,
         items=table.get("ItemCount", 0),
         size_bytes=table.get("TableSizeBytes", 0),
         indexes={
