@@ -17,6 +17,7 @@ from penstock.store.dynamodb.aws.location import CALL_S, Location
 from penstock.store.dynamodb.buckets.coordinator import Coordinator
 from penstock.store.dynamodb.buckets.corrections import reset
 from penstock.store.dynamodb.buckets.hints import Hint, Hints
+from penstock.store.dynamodb.buckets.holding import HoldingSender, Later, call_later
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.policy.store import DynamoPolicy
@@ -42,8 +43,10 @@ class DynamoStore:
         tracer: Tracer | None = None,
         remembers_denials: bool = True,
         clock_s: Callable[[], float] = time.time,
+        later: Later = call_later,
     ) -> None:
-        """`timer_s` measures the time that passes while a call is under way.
+        """`timer_s` measures the time that passes while a call is under way. `later` calls what
+        gives back the tokens that were taken ahead.
 
         `clock_s`, in seconds since the epoch, is compared with DynamoDB's clock.
         """
@@ -55,27 +58,29 @@ class DynamoStore:
         access = TableAccess(connection, location.table, timer_s, call_s)
         self._sender = BucketSender(access, tracer)
         self._hints = Hints(remembers_denials=remembers_denials)
-        self._coordinator = Coordinator(self._sender, self._hints, location.cascade, timer_s)
-        self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget)
+        self._holding = HoldingSender(self._sender, self._hints, location.accuracy, timer_s, later)
+        self._coordinator = Coordinator(
+            self._sender, self._hints, location.cascade, timer_s, self._holding
+        )
+        self.policy: PolicyStore = DynamoPolicy(access, self._holding.forget)
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
         taken = await self._coordinator.decide(takes, now_ms)
         return [taken[take.key] for take in takes]
 
     def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
-        taken = self._coordinator.deny_at_once(takes, now_ms)
-        if taken is None:
-            return asyncio.ensure_future(self.take(takes, now_ms))
-        return [taken[take.key] for take in takes]
+        taken = self._coordinator.answer_at_once(takes, now_ms)
+        return asyncio.ensure_future(self.take(takes, now_ms)) if taken is None else taken
 
     async def read(self, key: Key) -> Item | None:
         await self._coordinator.queues.of(key).idle()
-        image = (await self._sender.read([key]))[key]
-        return None if image is None else image.item
+        image = (await self._holding.read([key]))[key]
+        return None if image is None else _capped(image.item)
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
         queue = self._coordinator.queues.of(key)
         async with queue.lock:
+            await self._holding.give_back(key)
             image = await reset(self._sender, key, limits, now_ms)
             self._hints.keep({key: Hint(image, now_ms)})
         return image is not None
@@ -86,6 +91,12 @@ class DynamoStore:
     async def close(self) -> None:
         await self._coordinator.finish()
         await self._resources.aclose()
+
+
+def _capped(item: Item) -> Item:
+    """What is held may be more than there is room for in the bucket. The rest would be cut off."""
+    buckets = [b._replace(tokens=min(b.tokens, b.limit.burst)) for b in item.buckets]
+    return item._replace(buckets=tuple(buckets))
 
 
 async def open_dynamodb(

@@ -1,0 +1,58 @@
+"""Tokens of one item that this process has taken and not used yet, and parts of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.core.take import Draft, Key, Take
+from penstock.store.dynamodb.buckets.loans import Back
+from penstock.store.dynamodb.buckets.pace import Pace
+from penstock.store.dynamodb.buckets.terms import Terms
+
+
+class Hold:
+    """Tokens of one item that this process has taken, and has not used yet."""
+
+    __slots__ = ("key", "left", "limits", "pace", "taken_ms", "terms", "usable_ms")
+
+    def __init__(
+        self,
+        key: Key,
+        terms: Terms,
+        left: Sequence[int],
+        taken_ms: int,
+        usable_ms: int,
+        pace: Pace,
+    ) -> None:
+        self.key = key
+        self.terms = terms
+        self.limits = terms.limits
+        self.left = list(left)
+        """What is left of each limit."""
+        self.taken_ms = taken_ms
+        self.usable_ms = usable_ms
+        self.pace = pace
+
+    def serves(self, take: Take, now_ms: int) -> bool:
+        """Whether a take may use this: its terms are the same, and the tokens not too old."""
+        return take.limits == self.limits and 0 <= now_ms - self.taken_ms < self.usable_ms
+
+    def part(self, amounts: Sequence[int], taken_ms: int) -> "Hold":
+        return Hold(self.key, self.terms, amounts, taken_ms, self.usable_ms, self.pace)
+
+    def back(self, fingerprint: str) -> Back:
+        """What goes back to an item that was settled under these terms.
+
+        If another server has changed the terms meanwhile, the balance was moved by the change of
+        the burst as if the tokens had been used. So only the record of what was used is corrected.
+        """
+        left = {limit.name: n for limit, n in zip(self.limits, self.left, strict=True)}
+        return Back(left if fingerprint == self.terms.fingerprint else {}, left)
+
+
+class Reservation(NamedTuple):
+    """What a take uses of a hold."""
+
+    draft: Draft
+    part: Hold
+    """The tokens, as a hold of their own: so they can go back."""
+    now_ms: int
