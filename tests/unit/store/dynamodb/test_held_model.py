@@ -236,7 +236,8 @@ class Process:
                     for at_ms, key, amounts in self._used
                     if key == hold.key and at_ms > hold.taken_ms - run.t_ms()
                 )
-                assert hold.left[i] <= used
+                parts = [r.part for r in self._reserved.values() if r.part.key == hold.key]
+                assert hold.left[i] <= used + sum(part.left[i] for part in parts)
 
     def _plan(self, decider: Decider) -> None:
         self.sent_ms = self._run.now_ms
@@ -446,7 +447,7 @@ def test_the_runs_hold_and_give_back_and_lose(cascades: bool) -> None:
 
 def test_children_refuse_while_their_parent_is_held() -> None:
     """Otherwise nothing would ever be put back."""
-    run = Run(Random(1), LIMITS[0], cascades=True)
+    run = Run(Random(1), LIMITS[3], cascades=True)
     for _ in simulate(run, processes=4, steps=3_000):
         pass
     assert run.denied > 10

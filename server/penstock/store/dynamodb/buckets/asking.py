@@ -67,7 +67,8 @@ class Asker:
                     return []
         apart = [take for take in reversed(family) if self._is_apart(take, now_ms)]
         rest = tuple(take for take in family if take not in apart)
-        return [*[(take,) for take in apart], rest] if rest and apart else []
+        alone: list[Family] = [(take,) for take in apart]
+        return [*alone, rest] if apart and rest else alone
 
     def _is_apart(self, take: Take, now_ms: int) -> bool:
         return self._held.can_serve(take, now_ms) or self._held.is_busy(take, now_ms)
