@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from tests.benchmarks.dynamodb_client import show_client_cpu
+from tests.benchmarks.dynamodb_decisions import show_decisions
 from tests.benchmarks.in_process import show_in_process
 from tests.benchmarks.pauses import show_pauses
 from tests.benchmarks.sqlite import show_sqlite
@@ -44,6 +45,7 @@ def _parts(rounds: int) -> dict[str, Callable[[], None]]:
         "in-process": show_in_process,
         "sqlite": show_sqlite,
         "dynamodb-client": show_client_cpu,
+        "dynamodb-decisions": show_decisions,
         "tracing": show_tracing,
     }
 

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from binascii import crc32
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from penstock.store.dynamodb.aws.clients import Clients, open_clients
 from penstock.store.dynamodb.aws.errors import Failure
@@ -59,7 +61,7 @@ ANSWER = {
 
 def show_client_cpu() -> None:
     """Print the CPU time of a call on each client, and their ratio in the same round."""
-    with _endpoint() as url:
+    with endpoint() as url:
         rounds = [asyncio.run(_round(url)) for _ in range(ROUNDS)]
     print(f"CPU of the client for one UpdateItem, {CALLERS} at once")
     for name in CLIENTS:
@@ -89,8 +91,8 @@ async def _call(clients: Clients, times: int) -> None:
 class AnswersAtOnce(asyncio.Protocol):
     """Takes every packet for a request: clients wait for one answer before the next request."""
 
-    def __init__(self) -> None:
-        body = json.dumps(ANSWER, separators=(",", ":")).encode()
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        body = json.dumps(answer, separators=(",", ":")).encode()
         head = (
             "HTTP/1.1 200 OK\r\nServer: Server\r\nDate: Wed, 18 Nov 2026 10:00:00 GMT\r\n"
             f"Content-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
@@ -108,17 +110,20 @@ class AnswersAtOnce(asyncio.Protocol):
             self._transport.write(self._answer)
 
 
-async def _serve() -> None:
-    server = await asyncio.get_running_loop().create_server(AnswersAtOnce, "127.0.0.1", 0)
+async def _serve(answer: Mapping[str, Any]) -> None:
+    make = partial(AnswersAtOnce, answer)
+    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)  # until whoever started this has gone
     server.close()
 
 
 @contextmanager
-def _endpoint() -> Iterator[str]:
+def endpoint(answer: Mapping[str, Any] = ANSWER) -> Iterator[str]:
+    """An endpoint in a process of its own, with the same answer to every request."""
     os.environ.update(DUMMY_ENVIRONMENT)
     command = [sys.executable, "-m", "tests.benchmarks.dynamodb_client", "serve"]
+    command.append(json.dumps(answer))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -131,7 +136,7 @@ def _endpoint() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["serve"]:
-        asyncio.run(_serve())
+    if sys.argv[1:2] == ["serve"]:
+        asyncio.run(_serve(json.loads(sys.argv[2])))
     else:
         show_client_cpu()

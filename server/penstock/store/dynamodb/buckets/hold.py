@@ -4,15 +4,31 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.take import Draft, Key, Take
+from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.loans import Back
 from penstock.store.dynamodb.buckets.pace import Pace
 from penstock.store.dynamodb.buckets.terms import Terms
 
 
+class Shown(NamedTuple):
+    """What a hint shows of an item with one limit, made ready for quick answers."""
+
+    hint: Hint
+    tokens: int
+    burst: int
+    refill: int
+    period_ms: int
+    refilled_ms: int
+    credited: int
+    """The credit of all time up to `refilled_ms`."""
+
+
 class Hold:
     """Tokens of one item that this process has taken, and has not used yet."""
 
-    __slots__ = ("key", "left", "limits", "pace", "taken_ms", "terms", "usable_ms")
+    __slots__ = (
+        "key", "left", "limits", "pace", "shown", "taken_ms", "terms", "unshown", "usable_ms",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -31,6 +47,9 @@ class Hold:
         self.taken_ms = taken_ms
         self.usable_ms = usable_ms
         self.pace = pace
+        self.shown: Shown | None = None
+        self.unshown = 0
+        """What was used of the only limit since, and is not yet in the hint."""
 
     def serves(self, take: Take, now_ms: int) -> bool:
         """Whether a take may use this: its terms are the same, and the tokens not too old."""

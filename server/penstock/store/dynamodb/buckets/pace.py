@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-SLOTS: Final = 4
-"""The window slides in steps of a quarter, so that adding to it costs no more than an addition."""
+SLOTS: Final = 8
+"""The window slides in steps of an eighth, so that adding to it costs no more than an addition."""
 
 
 class Pace:
-    """What was used of an item in the last `window_ms`: never more than that, and on average seven
-    eighths of it."""
+    """What was used of an item in the last `window_ms`: never more than that, and on average
+    fifteen sixteenths of it."""
 
     __slots__ = ("_counts", "_newest", "_slot_ms", "_width")
 
@@ -30,6 +30,15 @@ class Pace:
         counts[first] += uses
         for number, amount in enumerate(amounts, first + 1):
             counts[number] += amount
+
+    def add_one(self, amount: int, now_ms: int) -> None:
+        """Add one use of an item that has one limit."""
+        slot = now_ms // self._slot_ms
+        if slot > self._newest:
+            self._slide(slot)
+        first = self._newest % SLOTS * 2
+        self._counts[first] += 1
+        self._counts[first + 1] += amount
 
     def used(self, now_ms: int) -> tuple[int, list[int]]:
         """How often the item was used in the window, and how much of each limit."""
