@@ -192,7 +192,7 @@ class Process:
                 run.spend(hold.key, hold.left)
                 run.lost += sum(hold.left)
             for ask in step.asks:
-                for take in self._all(ask):
+                for take in ask.takes:
                     run.spend(take.key, [draw.amount for draw in take.draws])
             self._forget(step)
             return False
@@ -221,6 +221,7 @@ class Process:
 
     def _consume_reserved(self, ask: Ask) -> None:
         if (reserved := self._reserved.pop(ask, None)) is not None:
+            self._used.append((reserved.now_ms, reserved.part.key, reserved.part.left))
             self._run.spend(reserved.part.key, reserved.part.left)
 
     def _check_ahead(self, loan: Loan) -> None:
@@ -250,6 +251,7 @@ class Process:
             self._run.denied += len(self._reserved)
             for reservation in self._reserved.values():  # the child refused
                 self.held.put_back(reservation)
+            self._reserved = {}
 
     def crash(self) -> None:
         """All that is held is lost. A write that is under way does not arrive."""
