@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from tests.benchmarks.dynamodb_client import show_client_cpu
+from tests.benchmarks.dynamodb_decisions import show_decisions
 from tests.benchmarks.dynamodb_distinct import show_distinct_keys
 from tests.benchmarks.in_process import show_in_process
 from tests.benchmarks.pauses import show_pauses
@@ -48,6 +49,7 @@ def _parts(rounds: int) -> dict[str, Callable[[], None]]:
         "sqlite": show_sqlite,
         "dynamodb-client": show_client_cpu,
         "dynamodb-distinct": show_distinct_keys,
+        "dynamodb-decisions": show_decisions,
         "tracing": show_tracing,
         "simulation": show_simulation,
     }

@@ -181,6 +181,15 @@ class Metrics:
         self.deny_cache_hits = self._counter(
             "penstock_deny_cache_hits_total", "Denials from memory, without a call to DynamoDB."
         )
+        self.held_decisions = self._counter(
+            "penstock_held_decisions_total",
+            "Decisions from tokens that were taken ahead, without a call to DynamoDB.",
+        )
+        self.held_tokens = self._gauge(
+            "penstock_held_tokens",
+            "Tokens that were taken ahead from DynamoDB, and are not used yet.",
+            across="sum",
+        )
         self.hints = self._counters(
             "penstock_hints_total",
             "First writes of a decision, by the server's memory of the item: hit (still right), "
@@ -207,7 +216,8 @@ class Metrics:
         )
         self.not_undone = self._counter(
             "penstock_store_not_undone_total",
-            "Takes that could not be given back after another part of the request was refused.",
+            "Takes that could not be given back after another part of the request was refused, and "
+            "tokens taken ahead that could not.",
         )
         self.not_landed = self._counter(
             "penstock_store_not_landed_total", "Charges and refunds that could not be written."

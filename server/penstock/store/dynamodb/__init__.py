@@ -18,8 +18,8 @@ most decisions cost one call, and no server needs a lock.
 
 1.  `begin` and `take` (store.py) get all takes of a call. `Coordinator` groups them into families:
     an entity with the parents that it cascades to. A family is one write, or one transaction.
-    `begin` answers at once if recent hints deny the call; so a flood on an empty bucket costs no
-    calls.
+    `begin` answers at once if this process holds tokens for the whole call (see below), or if
+    recent hints deny the call; so a flood on an empty bucket costs no calls.
 2.  The family joins the queue of its root's item (`ItemQueue`). One write for an item is under way
     at a time. Callers that come meanwhile wait, and the next write serves all of them.
 3.  A `Decider` decides for the callers of one turn. It never awaits. It starts from hints, which
@@ -50,6 +50,34 @@ most decisions cost one call, and no server needs a lock.
 7.  The verdicts go back to the queue, which answers the callers, and keeps the images as hints.
 8.  The coordinator has the verdicts of all families. If one family refused, the takes of the others
     are undone (`corrections.py`). Charges and refunds of a denied call get a write of their own.
+
+Taking ahead
+------------
+A hot key would ask the table for every few decisions. So a process that uses an item again and
+again takes more with its write than its callers ask for, and answers the next callers from what it
+holds, without a call.
+
+-   How much: as much as it used of the item in the last T (`Pace`), and never so much that less
+    than the same amount is left in the bucket. The write's condition guarantees this. T is a
+    hundredth of the time that fills the burst, at most 10 s; `accuracy` in the URL changes it.
+-   How long: a `Hold` is used for nine tenths of T. In the last tenth it goes back with the next
+    write on the item. After T it goes back with a write of its own (`HoldingSender`, by a timer).
+-   One view: a decider sees an item with what this process holds of it, and so do hints. `loans.py`
+    translates the decider's write for the table: the write gives back the old hold, and takes the
+    new one. Conditions move with it. What DynamoDB returns is translated back (`Held.view`).
+-   Cascades (`asking.py`): a parent's part comes from its hold, so a cascade is one write on the
+    child. If the child refuses, the part goes back to the hold. If a busy parent has no hold at the
+    moment, a write on the parent alone takes one. If the parent is not busy or nearly empty, the
+    cascade is a transaction.
+-   Why the laws hold: a token that is held was taken from the bucket, so it is used once. It is
+    used less than T after it was taken, so any window admits at most the credit over one more T. `tc`
+    counts held tokens as consumed, and gives them back with them: it is exact when nothing is held.
+-   When something fails: a write that nobody knows of holds nothing, and what it would have given
+    back counts as consumed. So does what a crashed process held. Both are to the strict side.
+-   When a policy changes: nothing is taken ahead while callers, hint and item disagree about the
+    terms. What is held goes back under the old terms with the write that brings the new ones. If
+    another server was faster, only `tc` is corrected: the change of the burst has already treated
+    the tokens as used.
 
 The arithmetic is in `penstock.core`. The top of each file tells its law.
 """

@@ -17,6 +17,7 @@ from penstock.store.dynamodb.aws.location import CALL_S, Location
 from penstock.store.dynamodb.buckets.coordinator import Coordinator
 from penstock.store.dynamodb.buckets.corrections import reset
 from penstock.store.dynamodb.buckets.hints import Hint, Hints
+from penstock.store.dynamodb.buckets.holding import HoldingSender, Later, call_later
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.migration.fallback import Fallback
@@ -49,8 +50,10 @@ class DynamoStore:
         clock_s: Callable[[], float] = time.time,
         audit_kept_ms: int = AUDIT_KEPT_MS,
         is_migrating: bool | None = False,
+        later: Later = call_later,
     ) -> None:
-        """`timer_s` measures the time that passes while a call is under way.
+        """`timer_s` measures the time that passes while a call is under way. `later` calls what
+        gives back the tokens that were taken ahead.
 
         `clock_s`, in seconds since the epoch, is compared with DynamoDB's clock. `audit_kept_ms`:
         how long the table keeps audit events; 0: for ever. `is_migrating`: the table may have
@@ -64,9 +67,12 @@ class DynamoStore:
         access = TableAccess(connection, location.table, timer_s, call_s)
         self._sender = BucketSender(access, tracer)
         self._hints = Hints(remembers_denials=remembers_denials)
-        self._coordinator = Coordinator(self._sender, self._hints, location.cascade, timer_s)
+        self._holding = HoldingSender(self._sender, self._hints, location.accuracy, timer_s, later)
+        self._coordinator = Coordinator(
+            self._sender, self._hints, location.cascade, timer_s, self._holding
+        )
         self._fallback = Fallback(access, is_migrating=is_migrating)
-        self.policy: PolicyStore = DynamoPolicy(access, self._hints.forget, audit_kept_ms)
+        self.policy: PolicyStore = DynamoPolicy(access, self._holding.forget, audit_kept_ms)
         self.retention: RetentionStore | None = None  # the table's TTL does it
         self.usage: UsageStore = DynamoUsage(access)
 
@@ -78,22 +84,21 @@ class DynamoStore:
     def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
         if not self._fallback.is_done([take.key for take in takes]):
             return asyncio.ensure_future(self.take(takes, now_ms))
-        taken = self._coordinator.deny_at_once(takes, now_ms)
-        if taken is None:
-            return asyncio.ensure_future(self.take(takes, now_ms))
-        return [taken[take.key] for take in takes]
+        taken = self._coordinator.answer_at_once(takes, now_ms)
+        return asyncio.ensure_future(self.take(takes, now_ms)) if taken is None else taken
 
     async def read(self, key: Key) -> Item | None:
         await self._coordinator.queues.of(key).idle()
-        image = (await self._sender.read([key]))[key]
+        image = (await self._holding.read([key]))[key]
         if image is None:
             image = await self._fallback.look(key)
-        return None if image is None else image.item
+        return None if image is None else _capped(image.item)
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
         await self._fallback.convert([key], now_ms)
         queue = self._coordinator.queues.of(key)
         async with queue.lock:
+            await self._holding.give_back(key)
             image = await reset(self._sender, key, limits, now_ms)
             self._hints.keep({key: Hint(image, now_ms)})
         return image is not None
@@ -104,6 +109,12 @@ class DynamoStore:
     async def close(self) -> None:
         await self._coordinator.finish()
         await self._resources.aclose()
+
+
+def _capped(item: Item) -> Item:
+    """What is held may be more than there is room for in the bucket. The rest would be cut off."""
+    buckets = [b._replace(tokens=min(b.tokens, b.limit.burst)) for b in item.buckets]
+    return item._replace(buckets=tuple(buckets))
 
 
 async def open_dynamodb(

@@ -3,14 +3,16 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import le
 from pathlib import Path as FilePath
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
+from penstock.core.bucket import credit
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.service.policies import Policies
@@ -35,6 +37,7 @@ from tests.unit.store.dynamodb.scenes import (
     Scene,
     fits,
 )
+from tests.unit.store.dynamodb.traffic import Traffic
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -399,3 +402,73 @@ async def test_an_item_is_as_large_as_the_page_says(scene: Scene, name: str) -> 
     units = int(answer["ConsumedCapacity"]["Table"]["CapacityUnits"])
     assert units == -(-item_bytes(item) // 1024)
     assert read_page().sizes[name] == [str(item_bytes(item)), str(units)]
+
+
+# What decisions cost on busy items: counted over virtual time, with a model of the table.
+
+HOT, TOP = Key("hot", "r"), Key("project", "r")
+HUNDRED_THOUSAND = Limit.per(100_000, MINUTE)
+
+
+def takes_of(*takes: Take) -> Callable[[Random], Sequence[Take]]:
+    return lambda _: takes
+
+
+def one_of(limit: Limit) -> Take:
+    return Take(HOT, (limit,), (Draw(0, MILLI),))
+
+
+async def test_a_busy_item_costs_one_write_for_a_hundred_decisions() -> None:
+    """8 servers with 500 requests a second each, and everything that was admitted is on record."""
+    traffic = Traffic(servers=8, per_s=500)
+    begun, busy = await asyncio.to_thread(traffic.run, takes_of(one_of(HUNDRED_THOUSAND)), 1, 3)
+    assert busy.decisions > 11_000
+    assert busy.denied == 0
+    assert busy.writes_a_decision <= 0.01
+    (bucket,) = traffic.table.images[HOT].item.buckets
+    assert bucket.consumed == (begun.admitted + busy.admitted) * MILLI
+
+
+async def test_without_taking_ahead_every_decision_waits_for_a_write() -> None:
+    """The same load, so that the figure above says something."""
+    traffic = Traffic(servers=8, per_s=500, accuracy=0)
+    (counts,) = await asyncio.to_thread(traffic.run, takes_of(one_of(HUNDRED_THOUSAND)), 1)
+    assert counts.at_once == 0
+    assert counts.writes_a_decision > 0.3
+
+
+async def test_a_child_of_a_busy_parent_is_one_write_and_no_transaction() -> None:
+    """200 children of one parent, 500 requests a second."""
+    plenty, one = Limit.per(1_000, MINUTE), (Draw(0, MILLI),)
+    top = Take(TOP, (HUNDRED_THOUSAND,), one)
+    calls = [(Take(Key(f"user{n}", "r"), (plenty,), one, TOP), top) for n in range(200)]
+    traffic = Traffic(servers=1, per_s=500)
+    begun, busy = await asyncio.to_thread(traffic.run, lambda random: random.choice(calls), 2, 4)
+    assert busy.decisions > 1_900
+    assert busy.calls["transaction"] == 0
+    assert busy.writes_a_decision <= 1.1
+    items = {key: image.item for key, image in traffic.table.images.items()}
+    consumed = {key: item.buckets[0].consumed for key, item in items.items()}
+    assert consumed.pop(TOP) == sum(consumed.values()) == (begun.admitted + busy.admitted) * MILLI
+
+
+@pytest.mark.parametrize("servers", [1, 8])
+async def test_a_flood_on_an_exhausted_bucket_is_denied_without_calls(servers: int) -> None:
+    """A denial that had to ask is one in a hundred at most."""
+    traffic = Traffic(servers, per_s=500)
+    calls = takes_of(one_of(Limit.per(100, MINUTE)))
+    _, flooded = await asyncio.to_thread(traffic.run, calls, 1, 3)
+    assert flooded.denied > 1_400
+    assert flooded.calls.total() <= 0.01 * flooded.denied
+
+
+async def test_an_exhausted_bucket_gives_its_refill_to_all_servers() -> None:
+    """Nobody holds what others ask for: what refills is admitted, and no more."""
+    limit = Limit.per(60_000, MINUTE, burst=2_000)
+    traffic = Traffic(servers=4, per_s=500)
+    begun, empty = await asyncio.to_thread(traffic.run, takes_of(one_of(limit)), 2, 1)
+    assert empty.denied > 500
+    # Callers who waited in the last moment are answered a little later.
+    supply = limit.burst + credit(limit, 0, 3 * SECOND + 20)
+    admitted = (begun.admitted + empty.admitted) * MILLI
+    assert 0.98 * supply <= admitted <= supply + 0.02 * limit.burst

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
@@ -30,6 +30,8 @@ CONNECTIONS: Final = 128
 """A core makes about 1,000 calls a second, and each takes some 5 ms: 5 connections a core would do.
 The rest is for times when DynamoDB is slow. Connections are opened as needed."""
 
+ACCURACY: Final = 0.01
+
 _TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
@@ -40,6 +42,8 @@ class Location:
     endpoint: str | None = None
     cascade: Cascade = "transaction"
     client_name: ClientName = "lean"
+    accuracy: float = ACCURACY
+    """How long tokens may be held, as a part of the time that fills a burst. 0: not at all."""
 
     def __str__(self) -> str:
         """As `--store` takes it."""
@@ -90,7 +94,7 @@ def parse_location(url: str, options: dict[str, str]) -> Location:
         raise ConfigError(
             f"store '{url}': write {FORM}; a table's name is 3 to 255 letters, digits, _ . or -"
         )
-    unknown = options.keys() - {"region", "endpoint", "cascade", "client"}
+    unknown = options.keys() - {"region", "endpoint", "cascade", "client", "accuracy"}
     if unknown:
         raise ConfigError(f"store '{url}': unknown option '{min(unknown)}'")
     cascade = options.get("cascade", "transaction")
@@ -108,4 +112,15 @@ def parse_location(url: str, options: dict[str, str]) -> Location:
         endpoint,
         cast("Cascade", cascade),
         cast("ClientName", client_name),
+        _parse_accuracy(url, options.get("accuracy")),
     )
+
+
+def _parse_accuracy(url: str, text: str | None) -> float:
+    if text is None:
+        return ACCURACY
+    with suppress(ValueError):
+        accuracy = float(text)
+        if 0 <= accuracy <= 1:
+            return accuracy
+    raise ConfigError(f"store '{url}': accuracy is a number from 0 to 1, such as {ACCURACY}")

@@ -3,10 +3,12 @@
 From the callers to DynamoDB:
     coordinator.py    one call: several families, all or none
     families.py       an entity's take with those of its parents
+    asking.py         asks for one family: from what is held, and from the table
     concurrency.py    work that outlives its caller, and work that is bounded
     queues.py         one write at a time for each item; callers that wait share the next write
+    holding.py        sends the writes of a process that holds tokens, and gives tokens back
     sender.py         sends writes and reads, and returns their outcomes
-    corrections.py    writes that are no takes: the undo of a take, and resets
+    corrections.py    writes that are no takes: undos, give-backs and resets
 
 What decides, and never awaits:
     asks.py           what a caller asks for, and its verdict
@@ -15,6 +17,12 @@ What decides, and never awaits:
     hints.py          what this process last saw of items
     tally.py          one pass over the callers: who is admitted
     combined_take.py  what callers take together from one item, and the write for it
+
+Taking ahead, which never awaits either:
+    pace.py           how much this process uses of an item
+    hold.py           tokens of one item that this process holds
+    held.py           all that is held: answers from it, and what to take ahead
+    loans.py          a write for the table, from a write on the item as this process sees it
 
 The writes, as values:
     terms.py          the limits of an item, and what follows from them

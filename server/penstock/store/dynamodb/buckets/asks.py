@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.take import Draft, Take, are_denied
+from penstock.store.dynamodb.buckets.hold import Reservation
 
 
 class Verdict(NamedTuple):
     drafts: tuple[Draft, ...]
     admitted: bool
+    reserved: tuple[Reservation, ...] = ()
+    """The drafts that were not written: their tokens come from what this process holds."""
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,6 @@ Charges and refunds land even if the call is denied. If an item is admitted, its
 are part of its write. If the call is denied, they get a write of their own.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,13 +21,15 @@ from penstock.core.take import (
 )
 from penstock.errors import InvalidRequestError, StoreError
 from penstock.store.dynamodb.aws.location import Cascade
-from penstock.store.dynamodb.buckets.asks import Ask, Verdict
+from penstock.store.dynamodb.buckets.asking import Arrival, Asker
+from penstock.store.dynamodb.buckets.asks import Ask
 from penstock.store.dynamodb.buckets.concurrency import ShieldedWork, gather_bounded
-from penstock.store.dynamodb.buckets.corrections import undo_with_retries
 from penstock.store.dynamodb.buckets.decider import MAX_ITEMS, Decider
 from penstock.store.dynamodb.buckets.families import Family, find_families, must_all_land, undrafted
-from penstock.store.dynamodb.buckets.hints import Hint, Hints
-from penstock.store.dynamodb.buckets.queues import ItemQueues, Waiter
+from penstock.store.dynamodb.buckets.hints import Hints
+from penstock.store.dynamodb.buckets.hold import Reservation
+from penstock.store.dynamodb.buckets.holding import HoldingSender
+from penstock.store.dynamodb.buckets.queues import ItemQueues
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.owed import count_dropped
 
@@ -42,25 +43,28 @@ class _Progress(NamedTuple):
     failed: tuple[Key, ...] = ()
     """Items whose write failed. The write may have landed all the same."""
     error: StoreError | None = None
-
-
-class _Arrival(NamedTuple):
-    """When a call arrived, by the caller's clock and by the timer."""
-
-    now_ms: int
-    timer_s: float
+    reserved: tuple[Reservation, ...] = ()
+    """The part of `taken` that comes from what this process holds."""
 
 
 class Coordinator:
     def __init__(
-        self, sender: BucketSender, hints: Hints, cascade: Cascade, timer_s: Callable[[], float]
+        self,
+        sender: BucketSender,
+        hints: Hints,
+        cascade: Cascade,
+        timer_s: Callable[[], float],
+        holding: HoldingSender,
     ) -> None:
         self._sender = sender
+        self.holding = holding
+        self._held = holding.held
         self._hints = hints
         self._is_atomic = cascade == "transaction"
         self._timer_s = timer_s
-        self.queues = ItemQueues(sender, hints, timer_s)
+        self.queues = ItemQueues(holding, hints, timer_s)
         self._shielded = ShieldedWork()
+        self._asker = Asker(sender, holding, hints, self.queues, self._shielded)
 
     async def decide(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken]:
         """Decide and write a call. Returns how each of its takes went."""
@@ -69,7 +73,7 @@ class Coordinator:
                 f"{len(takes)} buckets in one request, those of parents included; DynamoDB takes "
                 f"at most {MAX_ITEMS}: send several requests"
             )
-        arrival = _Arrival(now_ms, self._timer_s())
+        arrival = Arrival(now_ms, self._timer_s())
         families = find_families(takes)
         must_land = any(take.must_land for take in takes)
         if len(families) == 1 and (len(takes) == 1 or self._is_atomic):
@@ -82,7 +86,14 @@ class Coordinator:
             return await (self._shielded.begin(self._counted(work)) if must_land else work)
         return await self._shielded.begin(self._counted(self._decide_apart(families, arrival)))
 
-    def deny_at_once(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken] | None:
+    def answer_at_once(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken] | None:
+        """Answer a call without a call to DynamoDB; None if that is not possible."""
+        if (served := self._held.serve(takes, now_ms)) is not None:
+            return served
+        taken = self._deny_at_once(takes, now_ms)
+        return None if taken is None else [taken[take.key] for take in takes]
+
+    def _deny_at_once(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken] | None:
         """Deny a call by recent hints alone, as its queue would; None if that is not possible."""
         families = find_families(takes)
         if len(families) > 1 or not (len(takes) == 1 or self._is_atomic):
@@ -117,22 +128,10 @@ class Coordinator:
         return taken
 
     async def finish(self) -> None:
-        """Wait for work whose callers have gone away."""
+        """Wait for work whose callers have gone away, and give back what is held."""
         await self._shielded.finish()
         await self.queues.idle()
-
-    async def _ask(self, family: Family, arrival: _Arrival, *, is_whole_call: bool) -> Verdict:
-        waiter = Waiter(
-            family,
-            is_whole_call,
-            now_ms=arrival.now_ms,
-            asked_s=arrival.timer_s,
-            must_land=any(take.must_land for take in family),
-            caller=None if self._sender.tracer is None else self._sender.tracer.caller(),
-            answer=asyncio.get_running_loop().create_future(),
-        )
-        self.queues.of(family[-1].key).submit(waiter)
-        return await (self._shielded.shield(waiter.answer) if waiter.must_land else waiter.answer)
+        await self.holding.finish()
 
     def _refused_by_hints(self, families: Sequence[Family], now_ms: int) -> tuple[Draft, ...]:
         """The drafts that recent hints refuse. If there are any, no take is made and undone."""
@@ -149,24 +148,22 @@ class Coordinator:
                 refusing += ask.verdict.drafts
         return refusing
 
-    async def _decide_whole(self, family: Family, arrival: _Arrival) -> dict[Key, Taken]:
-        verdict = await self._ask(family, arrival, is_whole_call=True)
+    async def _decide_whole(self, family: Family, arrival: Arrival) -> dict[Key, Taken]:
+        verdict = await self._asker.ask(family, arrival, is_whole_call=True)
         taken = _taken_by_key(verdict.drafts, denied=not verdict.admitted)
         if not verdict.admitted:
             taken |= await self._land_apart(family, verdict.drafts, arrival)
         return taken
 
     async def _refuse(
-        self, families: Sequence[Family], refusing: tuple[Draft, ...], arrival: _Arrival
+        self, families: Sequence[Family], refusing: tuple[Draft, ...], arrival: Arrival
     ) -> dict[Key, Taken]:
         """Deny a call, because hints refuse some of its takes."""
-        drafts = refusing + await self._look(undrafted(families, refusing), arrival.now_ms)
+        drafts = refusing + await self._asker.look(undrafted(families, refusing), arrival.now_ms)
         takes = [take for family in families for take in family]
         return _taken_by_key(drafts, denied=True) | await self._land_apart(takes, drafts, arrival)
 
-    async def _decide_apart(
-        self, families: Sequence[Family], arrival: _Arrival
-    ) -> dict[Key, Taken]:
+    async def _decide_apart(self, families: Sequence[Family], arrival: Arrival) -> dict[Key, Taken]:
         # Families of charges and refunds alone go last: a refund can't be undone once it is used.
         landing = [family for family in families if must_all_land(family)]
         asking = await self._take_families([f for f in families if f not in landing], arrival)
@@ -174,11 +171,11 @@ class Coordinator:
             landed = await self._take_families(landing, arrival)
             if landed.error is None:
                 return _taken_by_key(asking.drafts + landed.drafts, denied=False)
-            await self._undo_all(asking.taken, arrival)
+            await self._asker.undo(asking.taken, asking.reserved, arrival.now_ms)
             raise landed.error
-        await self._undo_all(asking.taken, arrival)
+        await self._asker.undo(asking.taken, asking.reserved, arrival.now_ms)
         written = {draft.take.key for draft in asking.taken}
-        drafts = asking.drafts + await self._look(
+        drafts = asking.drafts + await self._asker.look(
             undrafted(families, asking.drafts), arrival.now_ms
         )
         left = [
@@ -193,7 +190,7 @@ class Coordinator:
         return _taken_by_key(drafts, denied=True) | landed_apart
 
     async def _land_apart(
-        self, takes: Sequence[Take], drafts: Sequence[Draft], arrival: _Arrival
+        self, takes: Sequence[Take], drafts: Sequence[Draft], arrival: Arrival
     ) -> dict[Key, Taken]:
         """Write the charges and refunds of a denied call, where they are not written yet.
 
@@ -212,7 +209,7 @@ class Coordinator:
             draft.take.key: draft_of[draft.take.key].taken_apart(draft) for draft in progress.drafts
         }
 
-    async def _take_families(self, families: Sequence[Family], arrival: _Arrival) -> _Progress:
+    async def _take_families(self, families: Sequence[Family], arrival: Arrival) -> _Progress:
         progress = await gather_bounded(self._take_family(family, arrival) for family in families)
         errors = [one.error for one in progress if one.error is not None]
         return _Progress(
@@ -220,52 +217,27 @@ class Coordinator:
             tuple(draft for one in progress for draft in one.taken),
             tuple(key for one in progress for key in one.failed),
             errors[0] if errors else None,
+            tuple(one for part in progress for one in part.reserved),
         )
 
-    async def _take_family(self, family: Family, arrival: _Arrival) -> _Progress:
+    async def _take_family(self, family: Family, arrival: Arrival) -> _Progress:
         """Take from a family: in one transaction, or level by level until a level refuses."""
         steps = [family] if self._is_atomic else [(take,) for take in family]
         progress = _Progress()
         for step in steps:
             try:
-                verdict = await self._ask(step, arrival, is_whole_call=False)
+                verdict = await self._asker.ask(step, arrival, is_whole_call=False)
             except StoreError as exc:
                 return progress._replace(failed=tuple(take.key for take in step), error=exc)
             drafts = progress.drafts + verdict.drafts
             if not verdict.admitted:
-                return _Progress(drafts, progress.taken)
-            progress = _Progress(drafts, progress.taken + verdict.drafts)
+                return progress._replace(drafts=drafts)
+            progress = _Progress(
+                drafts,
+                progress.taken + verdict.drafts,
+                reserved=progress.reserved + verdict.reserved,
+            )
         return progress
-
-    async def _undo_all(self, drafts: Sequence[Draft], arrival: _Arrival) -> None:
-        """Undo the takes of a denied call. Its charges and refunds stay."""
-        await gather_bounded(self._undo(draft, arrival.now_ms) for draft in drafts)
-
-    async def _undo(self, draft: Draft, now_ms: int) -> None:
-        if draft.left == draft.left_if_denied:
-            return
-        key = draft.take.key
-        queue = self.queues.of(key)
-        image = await undo_with_retries(self._sender, draft, now_ms, queue.lock)
-        if image is None:
-            self._hints.forget([key])
-        else:
-            self._hints.keep({key: Hint(image, now_ms)})
-
-    async def _look(self, takes: Sequence[Take], now_ms: int) -> tuple[Draft, ...]:
-        """Draft the takes that a denied call did not try, for their part of the answer."""
-        hints = self._hints.of(take.key for take in takes)
-        images = {
-            key: hint.image for key, hint in hints.items() if self._hints.is_recent(hint, now_ms)
-        }
-        missing = [take.key for take in takes if take.key not in images]
-        try:
-            images |= await self._sender.read(missing)
-        except StoreError:
-            # The call is denied anyway. An item that can't be read counts as full.
-            images |= dict.fromkeys(missing)
-        live = {key: image and image.live(now_ms) for key, image in images.items()}
-        return tuple(Draft(live[take.key], take, now_ms) for take in takes)
 
 
 def _taken_by_key(drafts: Sequence[Draft], *, denied: bool) -> dict[Key, Taken]:

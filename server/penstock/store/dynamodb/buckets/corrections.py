@@ -1,24 +1,27 @@
-"""Writes that are not takes: resets, and the undo of a take after a sibling was refused."""
+"""Writes that are not takes: resets, undos of refused calls, and give-backs of what is held."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.core.bucket import settle
 from penstock.core.limits import Limit
-from penstock.core.take import Draft, Key, is_take
+from penstock.core.take import Draft, Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.aws.retry import pauses
+from penstock.store.dynamodb.buckets.hold import Hold, undone_takes
 from penstock.store.dynamodb.buckets.sender import BucketSender, Conflict, Landed
 from penstock.store.dynamodb.buckets.settling import settle_write
-from penstock.store.dynamodb.buckets.terms import make_terms, own_terms, terms_of
+from penstock.store.dynamodb.buckets.terms import Terms, make_terms, own_terms, terms_of
 from penstock.store.dynamodb.buckets.writes import Consume, Move, Write, WritePath
 from penstock.store.dynamodb.items.images import Image
 
 LOG: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 ATTEMPTS: Final = 50
 UNDO_TRIES: Final = 20
@@ -82,48 +85,89 @@ async def undo(
 ) -> Image | None:
     """Give back what a take consumed, as if it had never been. Charges and refunds stay."""
     take = draft.take
-    moved = [left - kept for left, kept in zip(draft.left, draft.left_if_denied, strict=True)]
-    by_name = {limit.name: moved[i] for i, limit in enumerate(take.limits)}
-    moves = tuple(
-        Move(limit.name, -moved[i], moved[i], ceiling=limit.burst + min(moved[i], 0))
-        for i, limit in enumerate(take.limits)
-        if moved[i]
-    )
-    # The charges of a denied call stay. If there are any, the call still counts as a take.
-    takes = is_take(draft.before, draft.left_if_denied) - is_take(draft.before, draft.left)
-    first = Consume(WritePath.COMPENSATE, take.key, terms_of(take), moves, None, now_ms, takes)
+    amounts = {
+        limit.name: kept - left
+        for limit, kept, left in zip(take.limits, draft.left_if_denied, draft.left, strict=True)
+    }
+    takes = undone_takes(draft)
+    first = add_back(WritePath.COMPENSATE, take.key, terms_of(take), amounts, now_ms, takes)
 
     def give_back(image: Image) -> Write:
-        """The bucket would overflow, or its terms have changed: work out the new balances."""
-        terms = own_terms(image)
-        _, before, _ = settle(image.item, terms.limits, now_ms)
-        owed = [-by_name.get(limit.name, 0) for limit in terms.limits]
-        back = [
-            min(before[i] + owed[i], limit.burst) - before[i]
-            for i, limit in enumerate(terms.limits)
-        ]
-        consumed = [-amount for amount in owed]
-        write = settle_write(WritePath.COMPENSATE, take.key, terms, image, now_ms, back, consumed)
-        return write._replace(takes=takes)
+        return settle_back(first, image, amounts, amounts)
 
     return await rewrite(sender, take.key, first, give_back, attempts)
+
+
+async def give_back_held(
+    sender: BucketSender, hold: Hold, now_ms: int, attempts: Iterator[int]
+) -> Image | None:
+    """Give back what was taken ahead and not used."""
+    back = hold.back(hold.terms.fingerprint)
+    first = add_back(
+        WritePath.GIVE_BACK, hold.key, hold.terms, back.tokens, now_ms, hold.unrecorded
+    )
+
+    def give_back(image: Image) -> Write:
+        return settle_back(first, image, *hold.back(image.fingerprint))
+
+    return await rewrite(sender, hold.key, first, give_back, attempts)
+
+
+def add_back(
+    path: WritePath, key: Key, terms: Terms, amounts: Mapping[str, int], now_ms: int, takes: int
+) -> Consume:
+    """The write that gives back amounts, if the bucket has room for them, and counts takes."""
+    moves = tuple(
+        Move(limit.name, amount, -amount, ceiling=limit.burst - max(amount, 0))
+        for limit in terms.limits
+        if (amount := amounts[limit.name])
+    )
+    return Consume(path, key, terms, moves, None, now_ms, takes)
+
+
+def settle_back(
+    first: Consume, image: Image, tokens: Mapping[str, int], used: Mapping[str, int]
+) -> Write:
+    """The bucket would overflow, or its terms have changed: work out the new balances."""
+    terms, now_ms = own_terms(image), first.now_ms
+    _, before, _ = settle(image.item, terms.limits, now_ms)
+    back = [
+        min(before[i] + tokens.get(limit.name, 0), limit.burst) - before[i]
+        for i, limit in enumerate(terms.limits)
+    ]
+    consumed = [-used.get(limit.name, 0) for limit in terms.limits]
+    write = settle_write(first.path, first.key, terms, image, now_ms, back, consumed)
+    return write._replace(takes=first.takes)
 
 
 async def undo_with_retries(
     sender: BucketSender, draft: Draft, now_ms: int, lock: asyncio.Lock
 ) -> Image | None:
     """Undo a take, with retries. If all retries fail, count it in a metric, and log it."""
-    pause, attempts = pauses(most_s=1.0), count(1)
-    for left in reversed(range(UNDO_TRIES)):
+    attempts = count(1)
+
+    async def try_once() -> Image | None:
+        async with lock:
+            return await undo(sender, draft, now_ms, attempts)
+
+    try:
+        return await with_retries(try_once)
+    except StoreError as exc:
+        sender.metrics.not_undone.add()
+        LOG.error("a bucket keeps what a denied request took from it: %s", exc)
+        return None
+
+
+async def with_retries(try_once: Callable[[], Awaitable[T]], tries: int = UNDO_TRIES) -> T:
+    """Repeat a write that gives back, until it lands, or nobody knows whether it has landed."""
+    pause = pauses(most_s=1.0)
+    while True:
+        tries -= 1
         try:
-            async with lock:
-                return await undo(sender, draft, now_ms, attempts)
+            return await try_once()
         except StoreError as exc:
-            # An undo that may have landed must not be retried: it could land twice.
+            # A write that may have landed must not be retried: it could land twice.
             unknown = isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN
-            if unknown or not exc.transient or not left:
-                sender.metrics.not_undone.add()
-                LOG.error("a bucket keeps what a denied request took from it: %s", exc)
-                break
+            if unknown or not exc.transient or not tries:
+                raise
         await asyncio.sleep(next(pause))
-    return None

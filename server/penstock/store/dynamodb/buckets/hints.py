@@ -15,7 +15,10 @@ DENIAL_REMEMBERED_MS: Final = 1_000
 
 
 class Hint(NamedTuple):
-    """What this process last saw of an item, and what this process wrote to the item since."""
+    """What this process last saw of an item, and what this process wrote to the item since.
+
+    What this process holds of the item counts as being in the item.
+    """
 
     image: Image | None
     """None: there was no item."""
@@ -35,6 +38,13 @@ class Hints:
 
     def of(self, keys: Iterable[Key]) -> dict[Key, Hint]:
         return {key: self._hints[key] for key in keys if key in self._hints}
+
+    def get(self, key: Key) -> Hint | None:
+        return self._hints.get(key)
+
+    def replace(self, key: Key, hint: Hint) -> None:
+        """Put another hint in the place of the one that there is."""
+        self._hints[key] = hint
 
     def keep(self, hints: Mapping[Key, Hint]) -> None:
         """Keep these hints. If there are too many, the least recently used go first."""

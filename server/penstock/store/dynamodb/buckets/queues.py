@@ -5,7 +5,7 @@ There is no timer: if nobody else waits, a caller's write is sent at once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
@@ -17,8 +17,10 @@ from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.aws.retry import pauses
 from penstock.store.dynamodb.buckets.asks import Ask, Verdict
 from penstock.store.dynamodb.buckets.decider import Decider, Read, Send
-from penstock.store.dynamodb.buckets.hints import Hints
-from penstock.store.dynamodb.buckets.sender import BucketSender, Conflict, Landed, Outcome
+from penstock.store.dynamodb.buckets.held import served_verdict
+from penstock.store.dynamodb.buckets.hints import Hint, Hints
+from penstock.store.dynamodb.buckets.holding import HoldingSender
+from penstock.store.dynamodb.buckets.sender import Conflict, Landed, Outcome
 from penstock.store.dynamodb.buckets.writes import Write
 from penstock.store.owed import LANDS_WITHIN_S, TRIES
 from penstock.telemetry.tracing import Caller
@@ -50,7 +52,7 @@ class Waiter(Ask):
 class ItemQueue:
     """The queue of callers for one item, or for the items of one family."""
 
-    def __init__(self, sender: BucketSender, hints: Hints, timer_s: Callable[[], float]) -> None:
+    def __init__(self, sender: HoldingSender, hints: Hints, timer_s: Callable[[], float]) -> None:
         self._sender = sender
         self._hints = hints
         self._timer_s = timer_s
@@ -78,9 +80,23 @@ class ItemQueue:
             while self._waiting:
                 async with self.lock:
                     waiters, self._waiting = self._waiting, []
-                    await self._serve(waiters)
+                    # The last write may have taken enough ahead for those who came meanwhile.
+                    if waiters := self._serve_from_held(waiters):
+                        await self._serve(waiters)
         finally:
             self._running = None
+
+    def _serve_from_held(self, waiters: Sequence[Waiter]) -> list[Waiter]:
+        """Answer callers from what this process holds; returns the others."""
+        held, now_ms = self._sender.held, self._now_ms(waiters)
+        left = []
+        for waiter in waiters:
+            reserved = None if waiter.is_gone else held.reserve_all(waiter.takes, now_ms)
+            if reserved is None:
+                left.append(waiter)
+            else:
+                waiter.answer.set_result(served_verdict(reserved))
+        return left
 
     async def _serve(self, waiters: Sequence[Waiter]) -> None:
         hints = self._hints.of({take.key for waiter in waiters for take in waiter.takes})
@@ -119,7 +135,7 @@ class ItemQueue:
                 decider.saw(step, await self._sender.read(step.keys, waiting))
                 continue
             known = frozenset(decider.hints)
-            outcome = await self._send(step, waiters)
+            outcome = await self._send(step, decider.hints, waiters)
             if hinted is not None:
                 metrics.hints.of(_hint_outcome(step.writes, hinted, outcome)).add()
                 hinted = None
@@ -138,7 +154,9 @@ class ItemQueue:
         text = f"too many writers on one item: gave up after {ATTEMPTS} tries"
         raise StoreError(text, kind=Fault.CONFLICT.value)
 
-    async def _send(self, step: Send, waiters: Sequence[Waiter]) -> Outcome:
+    async def _send(
+        self, step: Send, hints: Mapping[Key, Hint], waiters: Sequence[Waiter]
+    ) -> Outcome:
         written = set(step.asks)
         # A write that only settles an outdated item has no takes in it. It serves all callers.
         served = [one for one in waiters if (one in written if written else not one.is_gone)]
@@ -148,7 +166,7 @@ class ItemQueue:
         attempt = max(waiter.writes for waiter in served)
         callers = [waiter.caller for waiter in served]
         try:
-            return await self._sender.write(step.writes, callers, attempt)
+            return await self._sender.send(step, hints, callers, attempt)
         except DynamoError as exc:
             if exc.fault is Fault.UNKNOWN:
                 self._fail_unknown([waiter for waiter in waiters if waiter in written], exc)
@@ -193,7 +211,7 @@ def _release(waiters: Iterable[Waiter]) -> None:
 class ItemQueues:
     """The queue of each item. A queue that nobody uses is garbage-collected."""
 
-    def __init__(self, sender: BucketSender, hints: Hints, timer_s: Callable[[], float]) -> None:
+    def __init__(self, sender: HoldingSender, hints: Hints, timer_s: Callable[[], float]) -> None:
         self._sender = sender
         self._hints = hints
         self._timer_s = timer_s

@@ -28,6 +28,7 @@ class WritePath(Enum):
     ADJUST = "adjust"
     CASCADE = "cascade"
     COMPENSATE = "compensate"
+    GIVE_BACK = "give_back"
     RESET = "reset"
 
 

@@ -1,0 +1,90 @@
+"""Tokens of one item that this process has taken and not used yet, and parts of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.core.take import Draft, Key, Take, is_take
+from penstock.store.dynamodb.buckets.hints import Hint
+from penstock.store.dynamodb.buckets.loans import Back
+from penstock.store.dynamodb.buckets.pace import Pace
+from penstock.store.dynamodb.buckets.terms import Terms
+
+
+class Shown(NamedTuple):
+    """What a hint shows of an item with one limit, made ready for quick answers."""
+
+    hint: Hint
+    tokens: int
+    burst: int
+    refill: int
+    period_ms: int
+    refilled_ms: int
+    credited: int
+    """The credit of all time up to `refilled_ms`."""
+
+
+class Hold:
+    """Tokens of one item that this process has taken, and has not used yet."""
+
+    __slots__ = (
+        "key", "left", "limits", "pace", "shown", "taken_ms", "terms", "unrecorded", "unshown",
+        "usable_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: Key,
+        terms: Terms,
+        left: Sequence[int],
+        taken_ms: int,
+        usable_ms: int,
+        pace: Pace,
+        unrecorded: int = 0,
+    ) -> None:
+        self.key = key
+        self.terms = terms
+        self.limits = terms.limits
+        self.left = list(left)
+        """What is left of each limit."""
+        self.taken_ms = taken_ms
+        self.usable_ms = usable_ms
+        self.pace = pace
+        self.unrecorded = unrecorded
+        """Takes that were answered from this, and are not on record yet. The next write counts
+        them. Less than 0: takes that are on record, and were undone."""
+        self.shown: Shown | None = None
+        self.unshown = 0
+        """What was used of the only limit since, and is not yet in the hint."""
+
+    def serves(self, take: Take, now_ms: int) -> bool:
+        """Whether a take may use this: its terms are the same, and the tokens not too old."""
+        return take.limits == self.limits and 0 <= now_ms - self.taken_ms < self.usable_ms
+
+    def part(self, amounts: Sequence[int], taken_ms: int, unrecorded: int = 0) -> "Hold":
+        return Hold(self.key, self.terms, amounts, taken_ms, self.usable_ms, self.pace, unrecorded)
+
+    def back(self, fingerprint: str) -> Back:
+        """What goes back to an item that was settled under these terms.
+
+        If another server has changed the terms meanwhile, the balance was moved by the change of
+        the burst as if the tokens had been used. So only the record of what was used is corrected.
+        """
+        left = {limit.name: n for limit, n in zip(self.limits, self.left, strict=True)}
+        return Back(left if fingerprint == self.terms.fingerprint else {}, left)
+
+
+def undone_takes(draft: Draft) -> int:
+    """What the undo of a take adds to the number of takes: -1, or 0.
+
+    The charges of a denied call stay. If there are any, the call still counts as a take.
+    """
+    return is_take(draft.before, draft.left_if_denied) - is_take(draft.before, draft.left)
+
+
+class Reservation(NamedTuple):
+    """What a take uses of a hold."""
+
+    draft: Draft
+    part: Hold
+    """The tokens, as a hold of their own: so they can go back."""
+    now_ms: int

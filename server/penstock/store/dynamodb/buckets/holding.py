@@ -1,0 +1,151 @@
+"""Sends the writes of a process that holds tokens, and gives back in time what it does not use.
+
+Whoever sends through this file sees items as this process does: what is in the table, and what this
+process holds of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from penstock.core.limits import MILLI
+from penstock.core.take import Key
+from penstock.errors import StoreError
+from penstock.store.dynamodb.aws.errors import DynamoError, Fault
+from penstock.store.dynamodb.buckets.concurrency import ShieldedWork, gather_bounded
+from penstock.store.dynamodb.buckets.corrections import give_back_held, with_retries
+from penstock.store.dynamodb.buckets.decider import Send
+from penstock.store.dynamodb.buckets.held import Held
+from penstock.store.dynamodb.buckets.hints import Hint, Hints
+from penstock.store.dynamodb.buckets.hold import Hold
+from penstock.store.dynamodb.buckets.sender import BucketSender, Landed, Lost, Outcome
+from penstock.store.dynamodb.items.images import Image
+from penstock.telemetry.tracing import Caller
+
+LOG: Final = logging.getLogger(__name__)
+
+TRIES: Final = 5
+"""To give back. With the pauses in between, these take less than a second."""
+
+CLOSES_WITHIN_S: Final = 5.0
+"""The time to give back all that is held, when the server stops. The rest is lost."""
+
+Later = Callable[[float, Callable[[], None]], Any]
+"""Calls a function some seconds later."""
+
+
+def call_later(delay_s: float, work: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(delay_s, work)
+
+
+class HoldingSender:
+    def __init__(
+        self,
+        sender: BucketSender,
+        hints: Hints,
+        accuracy: float,
+        timer_s: Callable[[], float],
+        later: Later = call_later,
+    ) -> None:
+        self._sender = sender
+        self.metrics = sender.metrics
+        self.tracer = sender.tracer
+        self._hints = hints
+        self._timer_s = timer_s
+        self._later = later
+        self._work = ShieldedWork()
+        self.held = Held(hints, accuracy, began=self._watch, evicted=self._return)
+        self.metrics.before_reading.append(self._count)
+
+    def _count(self) -> None:
+        self.metrics.held_tokens.value = self.held.tokens / MILLI
+        self.metrics.held_decisions.value = self.held.served
+
+    async def send(
+        self,
+        step: Send,
+        hints: Mapping[Key, Hint],
+        callers: Sequence[Caller | None],
+        attempt: int,
+    ) -> Outcome:
+        """Make the writes of a step. What is held of their items goes back with them."""
+        held = self.held
+        loan = held.lend(step, hints)
+        try:
+            outcome = await self._sender.write(loan.writes, callers, attempt)
+        except DynamoError as exc:
+            # If nobody knows whether the write has happened, what it held counts as consumed.
+            if exc.fault is not Fault.UNKNOWN:
+                held.not_written(loan)
+            raise
+        if isinstance(outcome, Landed):
+            held.landed(loan)
+            if outcome.image is not None:
+                return Landed(self._view(step.writes[0].key, outcome.image))
+            return outcome
+        held.not_written(loan)
+        return Lost(held.view(outcome.images)) if isinstance(outcome, Lost) else outcome
+
+    async def read(
+        self, keys: Sequence[Key], callers: Sequence[Caller | None] | None = None
+    ) -> dict[Key, Image | None]:
+        return self.held.view(await self._sender.read(keys, callers))
+
+    def _view(self, key: Key, image: Image) -> Image | None:
+        return self.held.view({key: image})[key]
+
+    def _watch(self, hold: Hold) -> None:
+        """Give a hold back after its T, unless it has ended before."""
+        began_s = self._timer_s()
+
+        def expire() -> None:
+            if self.held.of(hold.key) is hold:
+                self.held.pop(hold.key)
+                self._return(hold, int((self._timer_s() - began_s) * 1000))
+
+        self._later(self.held.t_ms(hold.terms) / 1000, expire)
+
+    def _return(self, hold: Hold, after_ms: int = 0) -> None:
+        self._work.begin(self._give_back(hold, hold.taken_ms + after_ms))
+
+    async def give_back(self, key: Key) -> None:
+        """Give back what is held of an item, before something else happens to the item."""
+        if (hold := self.held.pop(key)) is not None:
+            await self._give_back(hold, hold.taken_ms)
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Forget items that were deleted. What is held of them is gone with them."""
+        for key in keys:
+            self.held.pop(key)
+            self._hints.forget([key])
+
+    async def _give_back(self, hold: Hold, now_ms: int) -> None:
+        if not any(hold.left) and not hold.unrecorded:
+            return
+        attempts = count(1)
+        try:
+            image = await with_retries(
+                partial(give_back_held, self._sender, hold, now_ms, attempts), TRIES
+            )
+        except StoreError as exc:
+            self._hints.forget([hold.key])
+            self.metrics.not_undone.add()
+            LOG.warning("a bucket keeps what was taken ahead from it: %s", exc)
+            return
+        hint = None if image is None else Hint(self._view(hold.key, image), now_ms)
+        if hint is None:
+            self._hints.forget([hold.key])
+        else:
+            self._hints.keep({hold.key: hint})
+
+    async def finish(self) -> None:
+        """Give back all that is held."""
+        try:
+            async with asyncio.timeout(CLOSES_WITHIN_S):
+                await gather_bounded(self.give_back(key) for key in self.held.keys)
+                await self._work.finish()
+        except TimeoutError:
+            LOG.warning("buckets keep what was taken ahead from them: the table did not answer")

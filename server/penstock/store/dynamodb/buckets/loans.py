@@ -1,0 +1,111 @@
+"""Writes of a process that holds tokens: from its own view of an item to the table's. Never awaits.
+
+A decider sees an item as this process does: what is in the table, and what this process holds of
+it. To the table, the same write gives back what is held, and takes ahead what will be held. So the
+amounts and the bounds of the write move by the same amounts, and the decision stays the same.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.core.bounds import highest, lowest
+from penstock.core.bucket import Bucket
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Upsert, Write
+from penstock.store.dynamodb.items.images import Image
+
+Amounts = Mapping[str, int]
+"""Millitokens by the name of the limit."""
+
+
+class Back(NamedTuple):
+    """What was held, and goes back with a write."""
+
+    tokens: Amounts
+    consumed: Amounts
+
+
+def lend(write: Write, seen: Image | None, back: Back, ahead: Amounts, takes: int) -> Write:
+    """The write for the table. `seen` is the item in this process's view, if it is known.
+
+    `takes` is how many takes were answered from what goes back, and are not on record yet.
+    """
+    if isinstance(write, Create):
+        return write  # what is held of an item that is gone, is gone with the item
+    if isinstance(write, Upsert):
+        write = write.consume  # tokens of the item are held, so there is an item
+    tokens = {bucket.limit.name: bucket.tokens for bucket in seen.item.buckets} if seen else {}
+    bursts = {limit.name: limit.burst for limit in write.terms.limits}
+    moves = []
+    for move in write.moves:
+        name = move.limit
+        given, taken = back.tokens.get(name, 0), ahead.get(name, 0)
+        moved = _shift(move, given)
+        if name in bursts:
+            moved = moved._replace(consumed=move.consumed - back.consumed.get(name, 0) + taken)
+            if move.new_balance is not None:
+                moved = moved._replace(new_balance=move.new_balance - taken)
+            else:
+                moved = _take_ahead(moved._replace(tokens=move.tokens + given), taken)
+        if isinstance(write, Consume) and given:
+            held = None if name not in tokens else tokens[name] - given
+            moved = _keep_below(moved, bursts[name], held)
+        moves.append(moved)
+    takes += write.takes
+    if isinstance(write, Consume):
+        return write._replace(moves=tuple(moves), takes=takes)
+    return write._replace(moves=tuple(moves), seen=without(write.seen, back), takes=takes)
+
+
+def _shift(move: Move, given: int) -> Move:
+    """Move the bounds: the table has so much less than this process's view of the item."""
+    return move._replace(
+        floor=None if move.floor is None else move.floor - given,
+        ceiling=None if move.ceiling is None else move.ceiling - given,
+    )
+
+
+def _take_ahead(move: Move, taken: int) -> Move:
+    """Leave at least as much in the bucket as is taken ahead."""
+    moved = move._replace(tokens=move.tokens - taken)
+    if not taken or (move.floor is not None and move.floor == move.ceiling):
+        return moved
+    return moved._replace(floor=highest(move.floor, taken - moved.tokens))
+
+
+def _keep_below(move: Move, burst: int, tokens: int | None) -> Move:
+    """A write that gives back more than it takes must not lift the bucket above its burst."""
+    if move.tokens <= 0:
+        return move
+    given = move.tokens if tokens is None else max(min(move.tokens, burst - tokens), 0)
+    return move._replace(tokens=given, ceiling=lowest(move.ceiling, burst - given))
+
+
+def with_held(image: Image, held: Back) -> Image:
+    """An item in the view of a process that holds these tokens of it."""
+    return _changed(image, held, 1)
+
+
+def without(image: Image, held: Back) -> Image:
+    return _changed(image, held, -1)
+
+
+def _changed(image: Image, held: Back, sign: int) -> Image:
+    buckets = [
+        Bucket(
+            bucket.limit,
+            bucket.tokens + sign * held.tokens.get(bucket.limit.name, 0),
+            bucket.consumed - sign * held.consumed.get(bucket.limit.name, 0),
+            bucket.forgiven,
+        )
+        for bucket in image.item.buckets
+    ]
+    return image._replace(item=image.item._replace(buckets=tuple(buckets)))
+
+
+def used_by(write: Write) -> dict[str, int]:
+    """What the callers of a write use, before the write is lent."""
+    if isinstance(write, Create):
+        return {bucket.limit.name: bucket.consumed for bucket in write.item.buckets}
+    if isinstance(write, Upsert):
+        write = write.consume
+    return {move.limit: move.consumed for move in write.moves}
