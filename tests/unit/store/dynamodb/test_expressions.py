@@ -148,7 +148,7 @@ def test_attributes_are_aliased_by_position(limits_count: int) -> None:
     full = Item(NOW, tuple(Bucket(limit, 4 * MILLI, MILLI) for limit in some))
     consume = Consume(WritePath.SPECULATIVE, key, terms, moves, NOW, NOW)
     upsert = Upsert(consume, Create(WritePath.CREATE, key, terms, full, NOW))
-    for write, names in ((consume, 3 + 2 * limits_count), (upsert, 11 + 6 * limits_count)):
+    for write, names in ((consume, 3 + 2 * limits_count), (upsert, 12 + 6 * limits_count)):
         parameters = write_parameters(write)
         aliases = parameters["ExpressionAttributeNames"]
         assert set(aliases) == {f"#n{n}" for n in range(names)}
