@@ -79,36 +79,37 @@ def ask(**amounts: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("method", "data", "text"),
+    ("method", "asked", "text"),
     [
         ("Take", b"\xff\xff", "not a LeaseRequest"),
-        ("Take", ask(), "the request names no limit"),
-        ("Settle", ask(), "the request names no limit"),
-        ("Take", ask(rpm=-1), "-1 is not an amount to take"),
-        ("Settle", ask(rpm=1, tpm=0), "0 is not an amount to settle"),
-        ("Take", ask(rpm=MAX_AMOUNT + 1), "1000000000000001 is not an amount to take"),
-        ("Settle", ask(rpm=-MAX_AMOUNT - 1), "-1000000000000001 is not an amount to settle"),
+        ("Take", Ask(USER, {}), "the request names no limit"),
+        ("Settle", Ask(USER, {}), "the request names no limit"),
+        ("Take", Ask(USER, {"rpm": -1}), "-1 is not an amount to take"),
+        ("Settle", Ask(USER, {"rpm": 1, "tpm": 0}), "0 is not an amount to settle"),
+        ("Take", Ask(USER, {"rpm": MAX_AMOUNT + 1}), "1000000000000001 is not an amount to take"),
+        ("Settle", Ask(USER, {"rpm": -MAX_AMOUNT - 1}), "-1000000000000001 is not an amount"),
         (
             "Take",
-            ask(**{f"l{number}": 1 for number in range(MAX_AMOUNTS + 1)}),
+            Ask(USER, {f"l{number}": 1 for number in range(MAX_AMOUNTS + 1)}),
             "65 amounts in one request, at most 64",
         ),
         (
             "Take",
-            encode_lease(Ask(Key("user", "new"), {"rpm": 1}, {"rpm": "often"})),
+            Ask(Key("user", "new"), {"rpm": 1}, {"rpm": "often"}),
             "'often' is not a rate",
         ),
         (
             "Balances",
-            encode_lease(Ask(Key("user", "new"), {}, {f"l{n}": "1/s" for n in range(11)})),
+            Ask(Key("user", "new"), {}, {f"l{n}": "1/s" for n in range(11)}),
             "11 limits, at most 10",
         ),
     ],
 )
 async def test_bad_requests_get_a_code_and_a_message(
-    served: Served, method: str, data: bytes, text: str
+    served: Served, method: str, asked: Ask | bytes, text: str
 ) -> None:
     """As every other method gives them."""
+    data = asked if isinstance(asked, bytes) else encode_lease(asked)
     code, details = await served.failure(method, data)
     assert code == "INVALID_ARGUMENT"
     assert text in details
