@@ -12,14 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.core.take import (
-    Draft,
-    Key,
-    Take,
-    Taken,
-    are_denied,
-    must_land_part,
-)
+from penstock.core.draft import Draft, are_denied
+from penstock.core.take import Key, Take, Taken, must_land_part
 from penstock.errors import InvalidRequestError, StoreError
 from penstock.store.dynamodb.aws.location import Cascade
 from penstock.store.dynamodb.buckets.asks import Ask, Verdict
