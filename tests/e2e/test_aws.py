@@ -18,7 +18,7 @@ from penstock.cli import build_parser, main
 from tests.support.cloudformation import REGION, TEMPLATES, Gate, Template, rights, run_gate
 from tests.support.patient import wait_long_for_dynamodb
 from tests.support.processes import penstock
-from tests.unit.cli.command import Ran
+from tests.unit.cli.command import PATIENT, Ran
 
 RULES = TEMPLATES.parent / "config"
 
@@ -90,7 +90,7 @@ class Stacks:
         """Ask a server that has its own policy, and no more: 0 is OK."""
         store = self.store("ServerPolicy")
         with penstock(self.folder, rules=RULES, store=store, patient=True) as server:
-            command = ["check", "--address", server.address, "--domain"]
+            command = ["check", "--address", server.address, *PATIENT, "--domain"]
             return [main([*command, *request.split()]) for request in requests]
 
 
