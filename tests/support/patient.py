@@ -9,13 +9,14 @@ from functools import partial
 import penstock.store.dynamodb.store as dynamodb
 import pytest
 from penstock.cli import main
+from penstock.store.dynamodb.aws.clients import open_clients
 
 PATIENT_S = 60
 
 
 def wait_long_for_dynamodb(patch: pytest.MonkeyPatch) -> None:
     """Let the stores that this process opens wait."""
-    patch.setattr(dynamodb, "open_clients", partial(dynamodb.open_clients, call_s=PATIENT_S))
+    patch.setattr(dynamodb, "open_clients", partial(open_clients, call_s=PATIENT_S))
     patch.setattr(dynamodb, "DynamoStore", partial(dynamodb.DynamoStore, call_s=PATIENT_S))
 
 
