@@ -31,6 +31,7 @@ from penstock.transport.codec import decode_response, encode_request
 from penstock.transport.rls import RateLimitService
 
 from tests.support.processes import penstock
+from tests.support.tables import new_table, open_on
 
 NOW = 1_794_792_780_000
 
@@ -195,17 +196,11 @@ def test_what_a_request_names_can_be_read_back(run: Run, kind: str, names: list[
 
 async def test_what_a_request_names_can_be_read_back_from_dynamodb(dynamodb_url: str) -> None:
     """The oddest ones, and a few made up of all letters."""
-    url = f"dynamodb://names-{uuid4().hex}?region=eu-west-1&endpoint={dynamodb_url}"
-    assert await asyncio.to_thread(main, ["table", "create", "--store", url]) == 0
     names = [
         "", "a#b", "a%b", "$SYSTEM", "_default_", "\x00", "\x1b[2J", "\u202e", "👩‍👩‍👧",
         "می‌خواهم", "😀" * 256, "😀" * 257, "x" * 10_000, "e\u0301", "é", "\U0010ffff", "\ufffe",
     ]  # fmt: skip
-    store = await open_store(url)
-    try:
+    async with new_table(dynamodb_url) as location, open_on(location) as store:
         service = await serve(store)
         keys = [await ask_and_read_back(store, service, name) for name in names]
         assert len(set(keys)) == len(names)
-    finally:
-        await store.close()
-    assert await asyncio.to_thread(main, ["table", "delete", "--store", url, "--yes"]) == 0

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 from penstock.core.bucket import Bucket, Item, credit
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Draw, Key, Take, take_all
+from penstock.core.take import Draw, Key, Take
 from penstock.core.take import Mode as DrawMode
+from penstock.core.taking import take_all
 
 from tests.attacks.history import (
     BucketId,

@@ -16,8 +16,9 @@ import pytest
 from penstock.cli import build_parser, main
 
 from tests.support.cloudformation import REGION, TEMPLATES, Gate, Template, rights, run_gate
+from tests.support.patient import wait_long_for_dynamodb
 from tests.support.processes import penstock
-from tests.unit.cli.command import Ran
+from tests.unit.cli.command import PATIENT, Ran
 
 RULES = TEMPLATES.parent / "config"
 
@@ -90,8 +91,9 @@ class Stacks:
 
     def decide(self, *requests: str) -> list[int]:
         """Ask a server that has its own policy, and no more: 0 is OK."""
-        with penstock(self.folder, rules=RULES, store=self.store("ServerPolicy")) as server:
-            command = ["check", "--address", server.address, "--domain"]
+        store = self.store("ServerPolicy")
+        with penstock(self.folder, rules=RULES, store=store, patient=True) as server:
+            command = ["check", "--address", server.address, *PATIENT, "--domain"]
             return [main([*command, *request.split()]) for request in requests]
 
 
@@ -105,6 +107,7 @@ def deploy(dynamodb_url: str, folder: Path) -> Iterator[Stacks]:
     for file, text in FILES.items():
         (folder / file).write_text(text)
     with ExitStack() as stack:
+        wait_long_for_dynamodb(stack.enter_context(pytest.MonkeyPatch.context()))
         # This client refuses what is no parameter of the real API.
         client = botocore.session.get_session().create_client(
             "dynamodb", region_name=REGION, endpoint_url=dynamodb_url

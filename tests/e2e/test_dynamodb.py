@@ -29,8 +29,8 @@ def test_servers_on_one_table_share_their_limits(tmp_path: Path, store_url: str)
         folder.mkdir()
     rules = by_the_year(EXAMPLE_RULES, tmp_path)
     with (
-        penstock(folders[0], rules=rules, store=store_url) as first,
-        penstock(folders[1], rules=rules, store=store_url) as second,
+        penstock(folders[0], rules=rules, store=store_url, patient=True) as first,
+        penstock(folders[1], rules=rules, store=store_url, patient=True) as second,
         run_envoy(folders[0], EnvoyConfig(first.port)) as one,
         run_envoy(folders[1], EnvoyConfig(second.port)) as two,
     ):
@@ -46,12 +46,12 @@ def test_servers_on_one_table_share_their_limits(tmp_path: Path, store_url: str)
 def test_what_was_taken_survives_the_servers(tmp_path: Path, store_url: str) -> None:
     """A server that was killed forgets nothing, because it keeps nothing."""
     rules = by_the_year(EXAMPLE_RULES, tmp_path)
-    with penstock(tmp_path, rules=rules, store=store_url) as server:
+    with penstock(tmp_path, rules=rules, store=store_url, patient=True) as server:
         with run_envoy(tmp_path, EnvoyConfig(server.port)) as envoy:
             assert [envoy.get(x_user="bob").status for _ in range(5)] == [200] * 5
         server.process.kill()
     with (
-        penstock(tmp_path, rules=rules, store=store_url) as server,
+        penstock(tmp_path, rules=rules, store=store_url, patient=True) as server,
         run_envoy(tmp_path, EnvoyConfig(server.port)) as envoy,
     ):
         assert envoy.get(x_user="bob").status == 429

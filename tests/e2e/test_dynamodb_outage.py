@@ -12,6 +12,7 @@ from penstock.store.dynamodb.aws.location import CALL_S, Location
 
 from tests.e2e.outage import BLIND, USERS, Outcome, RunningProxy, connect
 from tests.support.aws_proxy import Hold
+from tests.support.patient import wait_long_for_dynamodb
 from tests.support.processes import PATIENCE_S, PENSTOCK, penstock, wait_for
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -60,9 +61,14 @@ def test_an_outage_is_answered_as_the_operator_wants_and_it_ends_by_itself(
 
 
 def test_the_stored_answer_for_outages_reaches_servers_that_only_have_rules(
-    tmp_path: Path, rules: Path, proxied_table: str, proxy: RunningProxy
+    tmp_path: Path,
+    rules: Path,
+    proxied_table: str,
+    proxy: RunningProxy,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Within the time that a change may take, and without a flag."""
+    wait_long_for_dynamodb(monkeypatch)
     with (
         penstock(tmp_path, "--policy-cache-ttl", "1s", rules=rules, store=proxied_table) as server,
         connect(server.address) as client,

@@ -12,6 +12,7 @@ from penstock.store.sqlite.schema import open_file
 
 from tests.support.envoy import Envoy, EnvoyConfig, Node, Response, run_envoy
 from tests.support.processes import PENSTOCK, Penstock, penstock, wait_for
+from tests.unit.cli.command import PATIENT
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -58,7 +59,8 @@ def run(store_url: str) -> Run:
 
 def check(server: Penstock, *words: str) -> str:
     """What `penstock check` prints."""
-    command = [str(PENSTOCK), "check", "--address", server.address, "--domain", "llm", *words]
+    command = [str(PENSTOCK), "check", "--address", server.address, "--domain", "llm"]
+    command += [*PATIENT, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     return done.stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import PENSTOCK, penstock
+from tests.unit.cli.command import PATIENT
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE_RULES = ROOT / "deploy/config/example.yaml"
@@ -31,7 +32,7 @@ def test_without_dynamodb_and_traces_no_sdk_is_loaded(tmp_path: Path, lean: Lean
     """Neither by a server, nor by commands on its store: they take time to load, and memory."""
     flags = ("--use-prometheus", "--prometheus-addr", "127.0.0.1:0")
     with penstock(tmp_path, *flags, rules=EXAMPLE_RULES, env=lean) as server:
-        asked = ("check", "--address", server.address, "--domain", "example", "user=bob")
+        asked = ("check", "--address", server.address, "--domain", "example", *PATIENT, "user=bob")
         for command in (asked, ("limits", "set", "--entity", "bob", "rpm=5/minute")):
             ran = run(tmp_path, lean, *command)
             assert ran.returncode == 0, ran.stderr

@@ -18,6 +18,7 @@ PATIENCE_S = 200.0
 all may take very long. It is shorter than pytest's own, so that a test says what did not come."""
 
 PENSTOCK = Path(sys.executable).parent / "penstock"
+PATIENT = Path(__file__).parent / "patient.py"
 LISTENS = re.compile(r"listens on (\S+), store")
 HTTP = re.compile(r"HTTP on (\S+), debug on (\S+?)(?:, metrics on (\S+))?$", re.MULTILINE)
 
@@ -85,13 +86,16 @@ def penstock(
     store: str = "sqlite:///penstock.db",
     env: Mapping[str, str] | None = None,
     open_files: int | None = None,
+    patient: bool = False,
 ) -> Iterator[Penstock]:
     """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless flags say otherwise.
 
-    `open_files`: how many files the process may open, and can't allow itself more.
+    `open_files`: how many files the process may open, and can't allow itself more. `patient`: wait
+    for DynamoDB as long as a busy machine needs.
     """
     log_file = folder / f"penstock-{time.monotonic_ns()}.log"
-    command = [str(PENSTOCK), "serve", "--config", str(rules), "--store", store]
+    program = [sys.executable, "-P", str(PATIENT)] if patient else [str(PENSTOCK)]
+    command = [*program, "serve", "--config", str(rules), "--store", store]
     command += ["--grpc-host", "127.0.0.1", "--grpc-port", "0"]
     command += ["--host", "127.0.0.1", "--port", "0"]
     command += ["--debug-host", "127.0.0.1", "--debug-port", "0", *flags]

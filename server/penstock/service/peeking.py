@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from penstock.core.bucket import Item
 from penstock.core.limits import Limit
-from penstock.core.take import Draw, Drawn, Key, Mode, Take, Taken, take_all
+from penstock.core.take import Draw, Drawn, Key, Mode, Take, Taken
+from penstock.core.taking import take_all
 from penstock.store.port import Begun, BucketStore
 
 

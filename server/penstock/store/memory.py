@@ -6,7 +6,8 @@ from typing import Final
 
 from penstock.core.bucket import Item, is_far_ahead
 from penstock.core.limits import Limit
-from penstock.core.take import Key, Take, Taken, take_all
+from penstock.core.take import Key, Take, Taken
+from penstock.core.taking import take_all
 from penstock.store.memory_policy import MemoryPolicy
 from penstock.store.memory_retention import MemoryRetention
 from penstock.store.memory_usage import MemoryUsage

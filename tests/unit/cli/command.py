@@ -1,14 +1,20 @@
 """Runs the command `penstock` as a user types it."""
 
+import io
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.cli import main
 from penstock.config.flags import DECLARED
 
-from tests.support.processes import PATIENCE_S, PENSTOCK
+from tests.support.processes import PATIENCE_S, PENSTOCK, Penstock
+
+PATIENT = ("--timeout", f"{PATIENCE_S:.0f}s")
+"""For `penstock check`: a busy machine is no failure."""
 
 RULES = """\
 domain: d
@@ -47,6 +53,17 @@ def run(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Ran
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def check(server: Penstock, *arguments: str, domain: str = "d") -> Ran:
+    """Run `penstock check` in this process, because a process takes longer to start than to ask."""
+    words = ["check", "--address", server.address, "--domain", domain, *PATIENT, *arguments]
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            code = main(words)
+        except SystemExit as exc:  # of argparse
+            code = int(str(exc.code))
+    return Ran(code, out.getvalue(), err.getvalue())
 
 
 def write_rules(folder: Path, text: str = RULES) -> Path:

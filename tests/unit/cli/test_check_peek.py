@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import Penstock, penstock
-from tests.unit.cli.command import RULES, Ran, run, write_rules
+from tests.unit.cli.command import RULES, check, run, write_rules
 
 MORE = """\
   - key: strict
@@ -32,10 +32,6 @@ def server(folder: Path) -> Iterator[Penstock]:
     run("limits", "set", "--create", "rpm=5/hour", "tpm=50/hour", cwd=folder)
     with penstock(folder, rules=write_rules(folder, RULES + MORE)) as running:
         yield running
-
-
-def check(server: Penstock, *arguments: str, domain: str = "d") -> Ran:
-    return run("check", "--address", server.address, "--domain", domain, *arguments, cwd=Path.cwd())
 
 
 @pytest.mark.parametrize("descriptor", ["few=peek", "api_key=bob,model=gpt-4"])

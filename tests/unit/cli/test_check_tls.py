@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.certificates import Authority, encrypted
 from tests.support.processes import Penstock, penstock
-from tests.unit.cli.command import Ran, run, write_rules
+from tests.unit.cli.command import PATIENT, Ran, run, write_rules
 
 NAME = "rls.test"
 
@@ -48,7 +48,7 @@ def server(files: Path) -> Iterator[Penstock]:
 
 
 def check(files: Path, server: Penstock, *flags: str, env: dict[str, str] | None = None) -> Ran:
-    where = ("--address", server.address, "--domain", "d", "--timeout", "10s")
+    where = ("--address", server.address, "--domain", "d", *PATIENT)
     return run("check", *where, *flags, "many=1", cwd=files, env=env)
 
 

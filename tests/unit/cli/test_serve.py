@@ -11,7 +11,7 @@ import pytest
 from penstock.store.sqlite.schema import open_file
 
 from tests.support.processes import PATIENCE_S, PENSTOCK, penstock, wait_for
-from tests.unit.cli.command import run, write_rules
+from tests.unit.cli.command import PATIENT, run, write_rules
 
 """A stop without a drain is far below this, a drain's time-out far above."""
 
@@ -200,7 +200,7 @@ def test_forced_to_start_it_serves_once_the_rules_are_mended(tmp_path: Path) -> 
     rules = write_rules(tmp_path, "domain: d\nbad: 1\n")
     env = {"FORCE_START_WITHOUT_INITIAL_CONFIG": "true"}
     with penstock(tmp_path, rules=rules, store="memory:", env=env) as server:
-        check = ("check", "--address", server.address, "--domain", "d", "few=1")
+        check = ("check", "--address", server.address, "--domain", "d", *PATIENT, "few=1")
         ran = run(*check, cwd=tmp_path)
         assert ran.code == 2
         assert "no rate limit configuration loaded" in ran.err
@@ -225,7 +225,7 @@ def test_a_second_sigterm_ends_a_drain(tmp_path: Path) -> None:
     flags = ("--drain-timeout", "1h")
     with penstock(tmp_path, *flags, rules=write_rules(tmp_path), store="memory:") as server:
         calls = [str(PENSTOCK), "check", "--address", server.address, "--domain", "d"]
-        calls += ["--repeat", "1000000", "free=1"]
+        calls += [*PATIENT, "--repeat", "1000000", "free=1"]
         answers = tmp_path / "answers"
         with answers.open("wb") as out, subprocess.Popen(calls, stdout=out, stderr=out) as client:
             try:

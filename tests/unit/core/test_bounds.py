@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bounds import Bounds
 from penstock.core.bucket import Bucket, Item
+from penstock.core.draft import Draft
 from penstock.core.limits import MILLI, NO_BOUND, Limit
-from penstock.core.take import Denies, Draft, Draw, Key, Mode, Take
+from penstock.core.take import Denies, Draw, Key, Mode, Take
 
 from tests.unit.core.strategies import EPOCH_MS
 

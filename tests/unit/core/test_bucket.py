@@ -16,7 +16,8 @@ from penstock.core.bucket import (
     wait_ms,
 )
 from penstock.core.limits import MILLI, Limit, Unit
-from penstock.core.take import Draw, Key, Take, take_all
+from penstock.core.take import Draw, Key, Take
+from penstock.core.taking import take_all
 
 from tests.unit.core.slow_bucket import SlowBucket
 from tests.unit.core.strategies import EPOCH_MS, amounts, limits, steps_ms

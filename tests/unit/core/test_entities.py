@@ -26,7 +26,8 @@ from penstock.core.plan import Behaviour, Plan
 from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rules import Children, Domain, Node, Rule
-from penstock.core.take import Denies, Draw, Key, Mode, take_all
+from penstock.core.take import Denies, Draw, Key, Mode
+from penstock.core.taking import take_all
 
 NOW = 1_794_792_780_000
 RPM, TPM = Limit.per(5, 60_000, name="rpm"), Limit.per(100, 60_000, name="tpm")

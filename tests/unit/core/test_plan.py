@@ -14,7 +14,8 @@ from penstock.core.plan import Behaviour
 from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule
-from penstock.core.take import Key, Mode, take_all
+from penstock.core.take import Key, Mode
+from penstock.core.taking import take_all
 
 NOW = 1_794_792_817_000
 MINUTE = 60_000

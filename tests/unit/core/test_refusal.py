@@ -4,7 +4,8 @@ import pytest
 from penstock.core.bucket import Item
 from penstock.core.decide import Refusal, find_refusal
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Draw, Key, Take, take_all
+from penstock.core.take import Draw, Key, Take
+from penstock.core.taking import take_all
 
 NOW = 20_773 * 86_400_000
 USER, PROJECT = Key("user", "gpt-4"), Key("project", "gpt-4")

@@ -6,20 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item
+from penstock.core.draft import CLOCKS_AGREE_MS, Draft
 from penstock.core.limits import MILLI, NO_BOUND, Limit
-from penstock.core.take import (
-    CLOCKS_AGREE_MS,
-    Denies,
-    Draft,
-    Draw,
-    Drawn,
-    Key,
-    Mode,
-    Take,
-    Taken,
-    must_land_part,
-    take_all,
-)
+from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken, must_land_part
+from penstock.core.taking import take_all
 
 from tests.unit.core.strategies import EPOCH_MS, amounts, limits, steps_ms
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Draw, Key, Mode, Take, take_all
+from penstock.core.take import Draw, Key, Mode, Take
+from penstock.core.taking import take_all
 from penstock.core.usage import (
     NOTHING,
     Used,

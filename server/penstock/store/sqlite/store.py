@@ -9,7 +9,8 @@ from pathlib import Path
 
 from penstock.core.bucket import Item
 from penstock.core.limits import Limit
-from penstock.core.take import MAY_HAVE_TO_LAND, Key, Take, Taken, take_all
+from penstock.core.take import MAY_HAVE_TO_LAND, Key, Take, Taken
+from penstock.core.taking import take_all
 from penstock.store.policy_port import PolicyStore
 from penstock.store.retention_port import RetentionStore
 from penstock.store.sqlite.file import StoreFile

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import Item, settle
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken, take_all
+from penstock.core.take import Denies, Draw, Drawn, Key, Mode, Take, Taken
+from penstock.core.taking import take_all
 from penstock.store.dynamodb.aws.location import Cascade
 from penstock.store.dynamodb.buckets.hints import DENIAL_REMEMBERED_MS
 from penstock.store.dynamodb.buckets.knowledge import FRESH_MS

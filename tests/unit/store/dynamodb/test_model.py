@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item, credit, settle
+from penstock.core.draft import Draft
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Draft, Draw, Key, Mode, Take
+from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.buckets.asks import Ask
 from penstock.store.dynamodb.buckets.decider import Decider, Read, Step
 from penstock.store.dynamodb.buckets.hints import Hint

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.take import Denies, Draft, Key, Mode, Take
+from penstock.core.draft import Draft
+from penstock.core.take import Denies, Key, Mode, Take
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.buckets.asks import Verdict

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.core.take import Draft, Take, are_denied
+from penstock.core.draft import Draft, are_denied
+from penstock.core.take import Take
 from penstock.store.dynamodb.buckets.hold import Reservation
 
 

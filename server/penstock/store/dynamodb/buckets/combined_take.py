@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock.core.bounds import highest, lowest
 from penstock.core.bucket import Bucket, Item, default_max_debt, is_far_ahead
-from penstock.core.take import Draft, is_take
+from penstock.core.draft import Draft, is_take
 from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import Terms
 from penstock.store.dynamodb.buckets.writes import (

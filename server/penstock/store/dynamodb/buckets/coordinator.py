@@ -11,14 +11,8 @@ are part of its write. If the call is denied, they get a write of their own.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.core.take import (
-    Draft,
-    Key,
-    Take,
-    Taken,
-    are_denied,
-    must_land_part,
-)
+from penstock.core.draft import Draft, are_denied
+from penstock.core.take import Key, Take, Taken, must_land_part
 from penstock.errors import InvalidRequestError, StoreError
 from penstock.store.dynamodb.aws.location import Cascade
 from penstock.store.dynamodb.buckets.asking import Arrival, Asker

@@ -7,8 +7,9 @@ from itertools import count
 from typing import Final, TypeVar
 
 from penstock.core.bucket import settle
+from penstock.core.draft import Draft
 from penstock.core.limits import Limit
-from penstock.core.take import Draft, Key
+from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.aws.retry import pauses

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from penstock.core.take import MUST_LAND, Denies, Draft, Key, Take
+from penstock.core.draft import Draft
+from penstock.core.take import MUST_LAND, Denies, Key, Take
 
 Family = tuple[Take, ...]
 """Children before their parents, the root last. A take alone is a family, too."""

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.core.bucket import NEVER, credit, settled_ms
+from penstock.core.draft import Draft, is_take
 from penstock.core.limits import Limit
-from penstock.core.take import Draft, Drawn, Key, Mode, Take, Taken, is_take
+from penstock.core.take import Drawn, Key, Mode, Take, Taken
 from penstock.store.dynamodb.buckets.asks import Verdict
 from penstock.store.dynamodb.buckets.decider import Send
 from penstock.store.dynamodb.buckets.hints import KEPT, Hint, Hints

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.take import Draft, Key, Take, is_take
+from penstock.core.draft import Draft, is_take
+from penstock.core.take import Key, Take
 from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.loans import Back
 from penstock.store.dynamodb.buckets.pace import Pace

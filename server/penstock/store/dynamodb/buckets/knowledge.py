@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from penstock.core.bucket import Item
-from penstock.core.take import Draft, Key, Take, adopt, is_read_ahead, merge
+from penstock.core.draft import Draft, is_read_ahead
+from penstock.core.take import Key, Take
+from penstock.core.taking import adopt, merge
 from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.terms import Terms, own_terms, terms_of
 from penstock.store.dynamodb.buckets.writes import Create, Write

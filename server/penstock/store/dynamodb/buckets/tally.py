@@ -6,7 +6,8 @@ Never awaits.
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from penstock.core.bucket import Item
-from penstock.core.take import Draft, Key, Take
+from penstock.core.draft import Draft
+from penstock.core.take import Key, Take
 from penstock.store.dynamodb.buckets.asks import Ask
 from penstock.store.dynamodb.buckets.combined_take import CombinedTake
 from penstock.store.dynamodb.buckets.terms import Terms
