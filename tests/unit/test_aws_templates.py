@@ -13,7 +13,12 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from penstock.store.dynamodb.aws.location import Location, parse_location
 from penstock.store.dynamodb.items.keys import BUCKETS
-from penstock.store.dynamodb.table.schema import STREAM_VIEW, create_arguments, ttl_arguments
+from penstock.store.dynamodb.table.schema import (
+    STREAM_VIEW,
+    WARM_AT_FIRST,
+    create_arguments,
+    ttl_arguments,
+)
 from penstock.usage_lambda import STORE
 
 from tests.support.cloudformation import TEMPLATES, Template, rights
@@ -111,14 +116,18 @@ def test_the_table_stays_whatever_happens_to_the_stack() -> None:
     assert stack["Properties"]["PointInTimeRecoverySpecification"] == recovery
 
 
+def warm(read: int, write: int) -> dict[str, int]:
+    return {"ReadUnitsPerSecond": read, "WriteUnitsPerSecond": write}
+
+
 @pytest.mark.parametrize(
     ("parameters", "added"),
     [
         ({}, {}),
         ({"MaxWriteRequestUnits": 9}, {"OnDemandThroughput": {"MaxWriteRequestUnits": 9}}),
         ({"MaxReadRequestUnits": 9}, {"OnDemandThroughput": {"MaxReadRequestUnits": 9}}),
-        ({"WarmReadUnits": 9}, {"WarmThroughput": {"ReadUnitsPerSecond": 9}}),
-        ({"WarmWriteUnits": 9}, {"WarmThroughput": {"WriteUnitsPerSecond": 9}}),
+        ({"WarmReadUnits": 20_000}, {"WarmThroughput": warm(20_000, WARM_AT_FIRST.write)}),
+        ({"WarmWriteUnits": 20_000}, {"WarmThroughput": warm(WARM_AT_FIRST.read, 20_000)}),
         (
             {"KmsKeyArn": KEY},
             {"SSESpecification": {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": KEY}},

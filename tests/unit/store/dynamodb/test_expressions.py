@@ -43,7 +43,9 @@ limits = st.builds(
 policies = st.lists(limits, min_size=1, max_size=4, unique_by=lambda limit: limit.name).map(
     lambda some: make_terms(tuple(some))
 )
-moments = st.integers(NOW - 70_000, NOW + 1_000)
+HOUR = 3_600_000
+# At the last of these, the items have expired.
+moments = st.integers(NOW - 70_000, NOW + 1_000) | st.sampled_from([NOW + HOUR, NOW + 10 * HOUR])
 amounts = st.integers(-40 * MILLI, 40 * MILLI)
 
 
@@ -83,7 +85,7 @@ def upserts(draw: st.DrawFn, key: Key, image: Image | None = None) -> Upsert:
         Bucket(limit, limit.burst + moved[limit.name], -moved[limit.name]) for limit in terms.limits
     ]
     now_ms = draw(moments)
-    since_ms = now_ms - draw(st.sampled_from([0, 1_000, 70_000]))
+    since_ms = now_ms - draw(st.sampled_from([0, 1_000, 70_000, 20 * HOUR]))
     return Upsert(
         Consume(WritePath.SPECULATIVE, key, terms, tuple(moves), since_ms, now_ms),
         Create(WritePath.CREATE, key, terms, Item(now_ms, tuple(buckets), now_ms), now_ms),

@@ -216,6 +216,9 @@ PLAYS: dict[str, Callable[[Bench], Awaitable[None]]] = {
     "a busy key": Case(BOB, before=BOB).play,
     "an idle key that the server has seen": Case(BOB, LATER, before=BOB).play,
     "an expired key that the server has seen": Case(BOB, NOW + 2 * HOUR, before=BOB).play,
+    "an expired key that the server has not seen": Case(
+        BOB, NOW + 2 * HOUR, before=BOB, seen=False
+    ).play,
     "a busy key that the server has not seen": Case(BOB, before=BOB, seen=False).play,
     "an idle key that the server has not seen": Case(BOB, LATER, before=BOB, seen=False).play,
     "a new key": Case(BOB).play,

@@ -119,6 +119,7 @@ class Decider:
             for write in send.writes:
                 known.predict(write, now_ms)
         if len(send.tally.asks) == len(send.asks) == 1:
+            # Most writes are for one caller. Nobody came before it, so no tally is needed.
             (ask,) = send.asks
             drafts, _ = draft_takes(ask, bases, known.view, now_ms)
             ask.verdict = Verdict(drafts, admitted=True)
