@@ -1,4 +1,4 @@
-"""Turns protobuf bytes into requests, and answers into bytes.
+"""Turns protobuf bytes into requests and rules, and answers into bytes.
 
 The law of this file: no other file imports generated code.
 """
@@ -23,6 +23,7 @@ from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Over
 from penstock.core.take import Key
 from penstock.errors import InvalidRequestError
 from penstock.service.answer import Answer
+from penstock.transport.plain_rules import plain_rules
 
 SERVICE: Final = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 METHOD: Final = "ShouldRateLimit"
@@ -323,8 +324,7 @@ def decode_rules(data: bytes) -> Iterator[tuple[str, dict[str, Any] | str]]:
         except DecodeError as exc:
             yield unnamed, f"not a RateLimitConfig: {exc}"
             continue
-        descriptors = [_rules_descriptor(one) for one in config.descriptors]
-        yield config.name or unnamed, {"domain": config.domain, "descriptors": descriptors}
+        yield config.name or unnamed, plain_rules(config)
 
 
 def _discovery_response(data: bytes) -> Any:
@@ -332,50 +332,3 @@ def _discovery_response(data: bytes) -> Any:
         return discovery_pb2.DiscoveryResponse.FromString(data)
     except DecodeError as exc:
         raise ValueError(f"not a DiscoveryResponse: {exc}") from exc
-
-
-def _rules_descriptor(message: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = {"key": message.key}
-    if message.value:
-        fields["value"] = message.value
-    for name in ("shadow_mode", "detailed_metric", "quota_mode"):
-        if getattr(message, name):
-            fields[name] = True
-    if message.HasField("rate_limit"):
-        fields["rate_limit"] = _rules_limit(message.rate_limit)
-    if message.HasField("metadata"):
-        fields["metadata"] = _struct_fields(message.metadata)
-    if message.descriptors:
-        fields["descriptors"] = [_rules_descriptor(one) for one in message.descriptors]
-    return fields
-
-
-def _rules_limit(message: Any) -> dict[str, Any]:
-    known = rls_conf_pb2.RateLimitUnit.DESCRIPTOR.values_by_number.get(message.unit)
-    fields: dict[str, Any] = {
-        "unit": known.name if known else str(message.unit),
-        "requests_per_unit": message.requests_per_unit,
-    }
-    if message.unlimited:
-        fields["unlimited"] = True
-    if message.name:
-        fields["name"] = message.name
-    if message.replaces:
-        fields["replaces"] = [{"name": one.name} for one in message.replaces]
-    return fields
-
-
-def _struct_fields(struct: Any) -> dict[str, Any]:
-    return {key: _struct_value(value) for key, value in struct.fields.items()}
-
-
-def _struct_value(value: Any) -> Any:
-    match value.WhichOneof("kind"):
-        case "struct_value":
-            return _struct_fields(value.struct_value)
-        case "list_value":
-            return [_struct_value(one) for one in value.list_value.values]
-        case "null_value" | None:
-            return None
-        case kind:
-            return getattr(value, kind)
