@@ -190,6 +190,10 @@ class Metrics:
             "Tokens that were taken ahead from DynamoDB, and are not used yet.",
             across="sum",
         )
+        self.held_lost = self._counter(
+            "penstock_held_tokens_lost_total",
+            "Tokens taken ahead that count as consumed, because a write got no answer.",
+        )
         self.hints = self._counters(
             "penstock_hints_total",
             "First writes of a decision, by the server's memory of the item: hit (still right), "
@@ -216,8 +220,7 @@ class Metrics:
         )
         self.not_undone = self._counter(
             "penstock_store_not_undone_total",
-            "Takes that could not be given back after another part of the request was refused, and "
-            "tokens taken ahead that could not.",
+            "Takes that could not be given back after another part of the request was refused.",
         )
         self.not_landed = self._counter(
             "penstock_store_not_landed_total", "Charges and refunds that could not be written."

@@ -69,10 +69,9 @@ holds, without a call.
     child. If the child refuses, the part goes back to the hold. If a busy parent has no hold at the
     moment, a write on the parent alone takes one. If the parent is not busy or nearly empty, the
     cascade is a transaction.
--   Why the laws hold: a token that is held was taken from the bucket, so it is used once. It is
-    used less than T after it was taken, so any window admits at most the credit over one more
-    T. `tc` counts held tokens as consumed, and gives them back with them: it is exact when
-    nothing is held.
+-   Why the laws hold: a token that is held was taken from the bucket, so it is used once. This
+    happens less than T after it was taken, so any window admits at most the credit over one more T.
+    `tc` counts held tokens as consumed until they go back: it is exact when nothing is held.
 -   When something fails: a write that nobody knows of holds nothing, and what it would have given
     back counts as consumed. So does what a crashed process held. Both are to the strict side.
 -   When a policy changes: nothing is taken ahead while callers, hint and item disagree about the

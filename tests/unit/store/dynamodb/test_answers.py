@@ -104,12 +104,14 @@ async def test_what_is_left_is_no_older_than_a_second(
 
 async def test_own_writes_make_no_image_newer(scene: Scene) -> None:
     """A busy cascade is looked at again, however often this server writes to it between."""
-    entities = LEVELS[2]
-    await scene.store.take(chain(scene, entities, 1), NOW)
+    entities, connected = LEVELS[2], scene.connected
+    exact = replace(connected.location, accuracy=0)
+    store = DynamoStore(connected.proxied, exact, timer_s=scene.clock, call_s=PATIENT_S)
+    await store.take(chain(scene, entities, 1), NOW)
     await scene.other.take(chain(scene, entities, 50), NOW)
     scene.proxy.calls.clear()
     answers = [
-        await drawn(scene.store, chain(scene, entities, 1), NOW + step)
+        await drawn(store, chain(scene, entities, 1), NOW + step)
         for step in range(100, SECOND + 1, 100)
     ]
     assert [balance // MILLI for _, balance in answers[-1]] == [39, 39]

@@ -7,6 +7,7 @@ import pytest_asyncio
 from penstock.core.limits import Limit
 from penstock.core.take import Mode, Take
 from penstock.errors import StoreError
+from penstock.store.dynamodb.buckets.held import AGAIN
 from penstock.store.dynamodb.buckets.writes import WritePath
 
 from tests.support.aws_proxy import Lose
@@ -23,6 +24,7 @@ from tests.unit.store.dynamodb.scenes import (
     TRANSACT,
     UPDATE,
     Scene,
+    take,
 )
 from tests.unit.store.dynamodb.span_stage import LIMIT, Stage, let_pass, set_stage
 
@@ -86,6 +88,10 @@ async def compensate(stage: Stage) -> None:
 
 async def reset(stage: Stage) -> None:
     await stage.known()
+    await reset_bob(stage)
+
+
+async def reset_bob(stage: Stage) -> None:
     with stage.tracing.tracer.request("serve", caller(1).items):
         await stage.store.reset(stage.scene.key("bob"), NOW)
 
@@ -111,10 +117,22 @@ PATHS: Mapping[WritePath, tuple[Scenario, Sequence[str]]] = {
 
 async def test_there_is_a_scenario_for_each_path() -> None:
     """A new one needs a span, too."""
-    assert set(PATHS) == set(WritePath)
+    assert {*PATHS, WritePath.GIVE_BACK} == set(WritePath)
 
 
-@pytest.mark.parametrize("path", WritePath, ids=lambda path: path.value)
+async def test_what_is_given_back_for_a_request_has_a_span_below_it(stage: Stage) -> None:
+    """A reset gives back what was taken ahead."""
+    busy = take(stage.scene.key("bob"), limit=Limit.per(1_000, DAY))
+    for _ in range(AGAIN + 1):
+        await stage.serve(99, busy, sampled=False)
+    await reset_bob(stage)
+    assert stage.names() == ["write give_back", "read", "write reset"]
+    (span,) = stage.tracing.named("write give_back")
+    assert (span.trace_id, span.parent_id) == stage.served(1)
+    assert span.attributes["penstock.outcome"] == "landed"
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.value)
 async def test_each_path_has_a_span_below_its_request(stage: Stage, path: WritePath) -> None:
     """Which tells of the item and its limits, how it went, and what it cost."""
     scenario, names = PATHS[path]

@@ -54,6 +54,15 @@ class Report:
     """When the first one was admitted."""
     last_ms: int = 0
     """When the last one was admitted."""
+    held: int = 0
+    """Takes that were answered from what the process held."""
+    lost: int = 0
+    """Tokens held that may be on record or not, because a write got no answer."""
+
+    @property
+    def unknown(self) -> int:
+        """The most tokens that are on record and were not admitted."""
+        return self.cancelled + len(self.errors) + self.lost
 
 
 def child(number: int) -> Key:
@@ -128,6 +137,9 @@ async def main(endpoint: str) -> None:
             callers = Callers(store, job)
             await callers.run()
             await store.close()
+            store.metrics.families()
+            callers.report.held = int(store.metrics.held_decisions.value)
+            callers.report.lost = int(store.metrics.held_lost.value)
             say(json.dumps(asdict(callers.report)))
 
 

@@ -244,6 +244,8 @@ class Held:
         if not any(used):
             return
         hold.pace.add(used, now_ms, 1 if sum(used) > 0 else -1)
+        if (current := self._holds.get(hold.key)) is not None:
+            self._show_use(current)
         self._show_less(hold, used)
 
     def _show_less(self, hold: Hold, used: Sequence[int]) -> None:

@@ -77,8 +77,9 @@ class HoldingSender:
         try:
             outcome = await self._sender.write(loan.writes, callers, attempt)
         except DynamoError as exc:
-            # If nobody knows whether the write has happened, what it held counts as consumed.
-            if exc.fault is not Fault.UNKNOWN:
+            if exc.fault is Fault.UNKNOWN:
+                self._lose([*loan.given_back, *loan.ahead])
+            else:
                 held.not_written(loan)
             raise
         if isinstance(outcome, Landed):
@@ -132,7 +133,7 @@ class HoldingSender:
             )
         except StoreError as exc:
             self._hints.forget([hold.key])
-            self.metrics.not_undone.add()
+            self._lose([hold])
             LOG.warning("a bucket keeps what was taken ahead from it: %s", exc)
             return
         hint = None if image is None else Hint(self._view(hold.key, image), now_ms)
@@ -140,6 +141,10 @@ class HoldingSender:
             self._hints.forget([hold.key])
         else:
             self._hints.keep({hold.key: hint})
+
+    def _lose(self, holds: Iterable[Hold]) -> None:
+        """Nobody knows whether tokens have gone back, or were taken: they count as consumed."""
+        self.metrics.held_lost.add(sum([sum(hold.left) for hold in holds]) / MILLI)
 
     async def finish(self) -> None:
         """Give back all that is held."""
