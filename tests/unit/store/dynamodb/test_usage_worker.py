@@ -19,9 +19,10 @@ from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.usage.aside import list_aside
 from penstock.store.dynamodb.usage.booking import Books
+from penstock.store.dynamodb.usage.opening import FindStream
 from penstock.store.dynamodb.usage.records import PoisonError, read_record
 from penstock.store.dynamodb.usage.store import DynamoUsage
-from penstock.store.dynamodb.usage.worker import LEASE_S, Aggregator, FindStream
+from penstock.store.dynamodb.usage.worker import LEASE_S, Aggregator
 from penstock.telemetry.metrics import Metrics
 
 from tests.support.tables import access_to, new_table, open_on
@@ -96,7 +97,7 @@ class Scene:
         return Aggregator(
             access or self.access(),
             streams or self.streams,
-            find if arn else FindStream(self.sdk, self.location),  # type: ignore[arg-type]
+            find if arn else FindStream(self.sdk, self.location),
             me=self.names[-1],
             timer_s=lambda: self.timer_s,
             clock_s=lambda: AT_S,
