@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 import pytest_asyncio
 from penstock.store.dynamodb.aws.location import Cascade, ClientName
-from penstock.store.dynamodb.usage.worker import open_aggregator
+from penstock.store.dynamodb.usage.opening import open_aggregator
 from penstock.store.open import open_store
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import BucketStore, Store

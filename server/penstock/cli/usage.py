@@ -98,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
     elif windows:
         _show(arguments, span, windows)
     else:
-        print_note(f"{arguments.entity}: no usage from {span.first} to {span.last}")
+        _tell_nothing(arguments.entity, span)
     return 0 if windows else 1
 
 
@@ -131,8 +131,12 @@ def _run_top(arguments: argparse.Namespace) -> int:
         print_line(f"{arguments.resource}, {span.first} to {span.last}")
         _plot(arguments.limit, "ENTITY", [Row(*one) for one in entities])
     else:
-        print_note(f"{arguments.resource}: no usage from {span.first} to {span.last}")
+        _tell_nothing(arguments.resource, span)
     return 0 if entities else 1
+
+
+def _tell_nothing(name: str, span: Span) -> None:
+    print_note(f"{name}: no usage from {span.first} to {span.last}")
 
 
 def _reading(

@@ -96,7 +96,7 @@ def open_usage_worker(
 ) -> "AbstractAsyncContextManager[Aggregator]":
     """A worker that counts usage from the stream of the table that a URL names."""
     location = _table(url, NO_STREAM)
-    from penstock.store.dynamodb.usage.worker import open_aggregator
+    from penstock.store.dynamodb.usage.opening import open_aggregator
 
     return open_aggregator(location, metrics)
 
@@ -104,7 +104,7 @@ def open_usage_worker(
 async def read_set_aside(url: str) -> "Sequence[Aside]":
     """The records of a table's stream that could not be counted."""
     location = _table(url, NO_STREAM)
-    from penstock.store.dynamodb.usage.worker import read_aside
+    from penstock.store.dynamodb.usage.opening import read_aside
 
     return await read_aside(location)
 
@@ -112,7 +112,7 @@ async def read_set_aside(url: str) -> "Sequence[Aside]":
 def open_usage_batches(url: str) -> "AbstractAsyncContextManager[Batches]":
     """Counts usage from batches of the stream that somebody else reads."""
     location = _table(url, NO_STREAM)
-    from penstock.store.dynamodb.usage.batches import open_batches
+    from penstock.store.dynamodb.usage.opening import open_batches
 
     return open_batches(location)
 

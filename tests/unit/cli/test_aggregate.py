@@ -80,7 +80,7 @@ def test_a_killed_worker_is_followed_by_another(
 ) -> None:
     """A real process, killed while takes go on, then one that is told to stop. Sums are exact."""
     address = f"127.0.0.1:{free_port()}"
-    page = ["--use-prometheus", "true", "--prometheus-addr", address]
+    page = ["--use-prometheus", "--prometheus-addr", address]
     command = [str(PENSTOCK), "aggregate", "--store", str(location), *page]
 
     def takes(entity: str = "user-1") -> int:

@@ -47,6 +47,7 @@ HOUR = 3_600_000
 # At the last of these, the items have expired.
 moments = st.integers(NOW - 70_000, NOW + 1_000) | st.sampled_from([NOW + HOUR, NOW + 10 * HOUR])
 amounts = st.integers(-40 * MILLI, 40 * MILLI)
+takes = st.integers(-1, 3)
 
 
 @st.composite
@@ -57,7 +58,8 @@ def creates(draw: st.DrawFn, key: Key) -> Create:
         Bucket(limit, draw(amounts), draw(amounts), draw(forgiven)) for limit in terms.limits
     ]
     now_ms = draw(moments)
-    return Create(WritePath.CREATE, key, terms, Item(now_ms, tuple(buckets)), now_ms)
+    item = Item(now_ms, tuple(buckets), takes=draw(takes))
+    return Create(WritePath.CREATE, key, terms, item, now_ms)
 
 
 @st.composite
@@ -68,7 +70,9 @@ def consumes(draw: st.DrawFn, key: Key, image: Image) -> Consume:
     moves = [Move(name, draw(amounts), draw(amounts), draw(bounds), draw(bounds)) for name in names]
     terms = draw(st.sampled_from([own, own, own, make_terms((Limit.per(1, 1_000),))]))
     since = st.none() | st.integers(-2, 2).map(lambda off: image.item.refilled_ms + off)
-    return Consume(WritePath.SPECULATIVE, key, terms, tuple(moves), draw(since), draw(moments))
+    return Consume(
+        WritePath.SPECULATIVE, key, terms, tuple(moves), draw(since), draw(moments), draw(takes)
+    )
 
 
 @st.composite
@@ -101,10 +105,11 @@ def settles(draw: st.DrawFn, key: Key, image: Image, seen: Image) -> Settle:
     moved = [draw(amounts) for _ in terms.limits]
     loose = [-limit.burst for limit in terms.limits], [None] * len(terms.limits)
     bounds = draw(st.sampled_from([None, loose]))
-    return settle_write(
+    write = settle_write(
         WritePath.NORMAL, key, terms, draw(st.sampled_from([image, seen])), draw(moments), moved,
         bounds=bounds,
     )  # fmt: skip
+    return write._replace(takes=draw(takes))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@
     reading.py     one shard, batch by batch
     worker.py      `penstock aggregate`: all shards, beside other workers
     batches.py     the same for a batch that AWS Lambda hands over
+    opening.py     connects both to a table
     store.py       the usage port
 
 Every write to a bucket is a record in the stream, with the item before and after. The difference of

@@ -5,13 +5,10 @@ no leases and no checkpoints here. The windows are written by the same code as t
 """
 
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
-from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.usage.booking import Books
-from penstock.store.dynamodb.usage.worker import open_access
 
 
 class Batches:
@@ -22,9 +19,3 @@ class Batches:
     async def count(self, event: dict[str, Any]) -> int:
         """Count the records of an event; returns how many of them tell of consumption."""
         return await self._books.count(event["Records"], int(self._clock_s() * 1000))
-
-
-@asynccontextmanager
-async def open_batches(location: Location) -> AsyncIterator[Batches]:
-    async with open_access(location) as (access, _):
-        yield Batches(Books(access))

@@ -3,21 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import uuid4
 
-from penstock.errors import ConfigError, StoreError
-from penstock.store.dynamodb.aws.clients import open_clients
-from penstock.store.dynamodb.aws.connection import Connection
-from penstock.store.dynamodb.aws.location import Location
-from penstock.store.dynamodb.aws.streams import StreamCalls, StreamError, open_streams
+from penstock.errors import StoreError
+from penstock.store.dynamodb.aws.streams import StreamCalls, StreamError
 from penstock.store.dynamodb.items.access import TableAccess
-from penstock.store.dynamodb.table.calls import read_table
-from penstock.store.dynamodb.table.report import find_fault, find_mend
-from penstock.store.dynamodb.table.schema import STREAM_VIEW
-from penstock.store.dynamodb.usage.aside import Aside, list_aside
 from penstock.store.dynamodb.usage.booking import Books
 from penstock.store.dynamodb.usage.leases import Leases
 from penstock.store.dynamodb.usage.reading import ShardReader
@@ -29,7 +21,6 @@ from penstock.store.dynamodb.usage.shards import (
     find_ready,
     parse_shard,
 )
-from penstock.telemetry.metrics import Metrics
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -41,8 +32,6 @@ POLL_S: Final = 1.0
 """Between two looks at a stream that had nothing new."""
 
 FAILED_S: Final = 5.0
-CALL_S: Final = 5.0
-"""The timeout of one call. No condition depends on the time here."""
 
 QUIET_LOOKS: Final = 3
 """After so many looks at all shards without a record, `catch_up` ends."""
@@ -57,13 +46,14 @@ class Aggregator:
         self,
         access: TableAccess,
         streams: StreamCalls,
-        find_stream: "FindStream",
+        find_stream: Callable[[], Awaitable[str]],
         *,
         me: str = "",
         timer_s: Callable[[], float] = time.monotonic,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
-        """`timer_s` tells when others count as dead; `clock_s` is the time on record."""
+        """`find_stream` names the table's stream. `timer_s` tells when others count as dead, and
+        `clock_s` is the time on record."""
         self._access = access
         self._streams = streams
         self._find_stream = find_stream
@@ -223,58 +213,3 @@ class Aggregator:
 
 def _owner(states: dict[str, ShardState], shard: Shard) -> str | None:
     return states.get(shard.id, ShardState()).owner
-
-
-class FindStream:
-    """Finds the stream of a table. ConfigError if usage can't be counted from it."""
-
-    def __init__(self, client: Any, location: Location) -> None:
-        self._client = client
-        self._location = location
-
-    async def __call__(self) -> str:
-        state = await read_table(self._client, self._location)
-        if state is None or (fault := find_fault(self._location, state, needs_ttl=False)):
-            raise ConfigError(fault if state is not None else _no_table(self._location))
-        if state.stream is None:
-            mend = find_mend(self._location)
-            raise ConfigError(f"table {self._location.table} has no stream; {mend}")
-        if state.stream != STREAM_VIEW:
-            raise ConfigError(
-                f"table {self._location.table}: its stream shows {state.stream}, and usage needs "
-                f"{STREAM_VIEW}: turn it off; then {find_mend(self._location)}"
-            )
-        return state.stream_arn
-
-
-def _no_table(location: Location) -> str:
-    return f"there is no table {location.table}; {find_mend(location)}"
-
-
-@asynccontextmanager
-async def open_aggregator(
-    location: Location, metrics: Metrics | None = None
-) -> AsyncIterator[Aggregator]:
-    async with (
-        open_access(location, metrics) as (access, sdk),
-        open_streams(location) as streams,
-    ):
-        yield Aggregator(access, streams, FindStream(sdk, location))
-
-
-@asynccontextmanager
-async def open_access(
-    location: Location, metrics: Metrics | None = None
-) -> AsyncIterator[tuple[TableAccess, Any]]:
-    """The table, and the SDK's client for it."""
-    async with open_clients(location, CALL_S) as clients:
-        connection = Connection(
-            clients.items, clients.lists, time.monotonic, CALL_S, metrics or Metrics()
-        )
-        yield TableAccess(connection, location.table, time.monotonic, CALL_S), clients.sdk
-
-
-async def read_aside(location: Location) -> list[Aside]:
-    """The records of a table that could not be counted."""
-    async with open_access(location) as (access, _):
-        return await list_aside(access)
