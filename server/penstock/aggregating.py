@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from penstock.archive import opened_archive
 from penstock.config.settings import Settings
 from penstock.slices import join
 from penstock.store.open import open_usage_worker
@@ -27,7 +28,8 @@ async def aggregate(settings: Settings, *, once: bool) -> int:
     metrics = Metrics()
     note_start(metrics)
     async with (
-        open_usage_worker(settings.store, metrics) as worker,
+        opened_archive(settings.audit_archive) as archive,
+        open_usage_worker(settings.store, metrics, archive) as worker,
         _metrics_page(settings, metrics),
     ):
         if once:

@@ -9,11 +9,11 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.archive import open_archive
+from penstock.archive import opened_archive
 from penstock.build import (
     grpc_listener,
     limiter_options,
@@ -37,10 +37,11 @@ from penstock.service.leases import Leases
 from penstock.service.limiter import Limiter
 from penstock.service.peeking import ReadOnlyBuckets
 from penstock.service.policies import Policies
-from penstock.service.retention import Archive, Retention
+from penstock.service.retention import Retention
 from penstock.slices import Slices, join, run, run_at_once
 from penstock.store.open import open_store
 from penstock.store.port import Store
+from penstock.store.retention_port import EventArchive
 from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import measure_lag, watch_process
@@ -84,42 +85,32 @@ async def open_answering(
     listener = grpc_listener(settings)
     if isinstance(shared, int):
         listener = replace(listener, port=shared, shares_port=True)
-    archive = await open_archive(settings.audit_archive) if settings.audit_archive else None
-    tracer = make_tracer(settings)
-    remembers = settings.local_cache_size_in_bytes != 0
-    recorder = make_recorder(settings, metrics, clock_ms)
-    try:
+    async with AsyncExitStack() as stack:
+        tracer = make_tracer(settings)
+        if tracer is not None:
+            stack.callback(tracer.stop)
+        archive = await stack.enter_async_context(opened_archive(settings.audit_archive))
+        recorder = make_recorder(settings, metrics, clock_ms)
         store = await open_store(
             settings.store,
             metrics,
             tracer,
-            remembers_denials=remembers,
+            remembers_denials=settings.local_cache_size_in_bytes != 0,
             audit_kept_ms=settings.audit_retention,
         )
-        try:
-            arriving = shared if isinstance(shared, socket.socket) else None
-            answering = Answering(
-                settings, listener, feed, store, metrics, tracer, arriving, recorder, archive
-            )
-            if loaded is not None:
-                answering.use(loaded)
-            del loaded  # so that these rules are freed when others take their place
-            try:
-                with frozen():
-                    yield answering
-            finally:
-                await answering.finish()
-        finally:
-            try:
-                if recorder is not None:
-                    await recorder.close()
-            finally:
-                await store.close()
-    finally:
-        if tracer is not None:
-            tracer.stop()
-        if archive is not None:
-            await archive.close()
+        stack.push_async_callback(store.close)
+        if recorder is not None:
+            stack.push_async_callback(recorder.close)
+        arriving = shared if isinstance(shared, socket.socket) else None
+        answering = Answering(
+            settings, listener, feed, store, metrics, tracer, arriving, recorder, archive
+        )
+        stack.push_async_callback(answering.finish)
+        if loaded is not None:
+            answering.use(loaded)
+        del loaded  # so that these rules are freed when others take their place
+        with frozen():
+            yield answering
 
 
 def _load_rules(feed: Feed, settings: Settings, metrics: Metrics) -> LoadedRules | None:
@@ -144,7 +135,7 @@ class Answering:
         tracer: "Tracer | None",
         arriving: socket.socket | None = None,
         recorder: Recorder | None = None,
-        archive: Archive | None = None,
+        archive: EventArchive | None = None,
     ) -> None:
         self.metrics: Final = metrics
         self.parts: Final = Parts(metrics, self._announce)

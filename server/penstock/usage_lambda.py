@@ -10,6 +10,7 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.archive import opened_archive
 from penstock.errors import ConfigError
 from penstock.store.open import open_usage_batches
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.store.dynamodb.usage.batches import Batches
 
 STORE: Final = "PENSTOCK_STORE"
+ARCHIVE: Final = "PENSTOCK_AUDIT_ARCHIVE"
+"""Where the audit events go that the table's TTL removes. Empty: nowhere."""
 
 
 class _Process:
@@ -35,7 +38,9 @@ class _Process:
             url = os.environ.get(STORE)
             if not url:
                 raise ConfigError(f"set {STORE} to the store, such as dynamodb://penstock")
-            self._batches = await self._resources.enter_async_context(open_usage_batches(url))
+            enter = self._resources.enter_async_context
+            archive = await enter(opened_archive(os.environ.get(ARCHIVE, "")))
+            self._batches = await enter(open_usage_batches(url, archive))
         return await self._batches.count(event)
 
     def close(self) -> None:

@@ -56,8 +56,9 @@ ALLOWED = {
     },
     "penstock.store.dynamodb.usage": {
         "penstock.store.dynamodb.usage", "penstock.store.dynamodb.table",
-        "penstock.store.dynamodb.policy.listings", "penstock.store.dynamodb.items",
-        "penstock.store.dynamodb.aws", "penstock.store.policy_port", "penstock.core",
+        "penstock.store.dynamodb.policy.listings", "penstock.store.dynamodb.policy.records",
+        "penstock.store.dynamodb.items", "penstock.store.dynamodb.aws",
+        "penstock.store.policy_port", "penstock.store.retention_port", "penstock.core",
         "penstock.errors", "penstock.telemetry",
     },
     "penstock.store.dynamodb.table": {
@@ -127,11 +128,12 @@ ALLOWED = {
     },
     # `penstock aggregate`, and the same for AWS Lambda.
     "penstock.aggregating": {
-        "penstock.config", "penstock.slices", "penstock.store.open", "penstock.telemetry",
-        "penstock.transport",
+        "penstock.archive", "penstock.config", "penstock.slices", "penstock.store.open",
+        "penstock.telemetry", "penstock.transport",
     },
     "penstock.usage_lambda": {
-        "penstock.errors", "penstock.store.open", "penstock.store.dynamodb.usage.batches",
+        "penstock.archive", "penstock.errors", "penstock.store.open",
+        "penstock.store.dynamodb.usage.batches",
     },
     "penstock.event_loop": {"penstock.errors"},
     "penstock.server": {

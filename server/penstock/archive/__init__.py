@@ -17,6 +17,6 @@ crash in between leaves the events in both, and the next batch has some of them 
 be in several files. Each has an id, and the reader shows each id once.
 """
 
-from penstock.archive.open import open_archive
+from penstock.archive.open import open_archive, opened_archive
 
-__all__ = ["open_archive"]
+__all__ = ["open_archive", "opened_archive"]

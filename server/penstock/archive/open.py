@@ -1,6 +1,8 @@
 """Opens the archive that a path or a URL names."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -29,6 +31,17 @@ async def open_archive(url: str) -> AuditArchive:
     from penstock.archive.s3 import open_s3
 
     return AuditArchive(await open_s3(location))
+
+
+@asynccontextmanager
+async def opened_archive(url: str) -> AsyncIterator[AuditArchive | None]:
+    """The archive for as long as it is used. None if the text is empty."""
+    archive = await open_archive(url) if url else None
+    try:
+        yield archive
+    finally:
+        if archive is not None:
+            await archive.close()
 
 
 def _directory(text: str) -> Path:

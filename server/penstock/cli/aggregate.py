@@ -17,6 +17,8 @@ or several: they share the work, and one takes over if another dies. A stream ke
 24 hours, so no worker may be away for longer. In place of a worker, AWS Lambda can do the same, see
 deploy/aws/README.md.
 
+With --audit-archive, the worker also archives the audit events that the table's TTL removes.
+
 exit code: 0 stopped, or nothing is set aside; 1 records are set aside; 2 error
 
 examples:
@@ -40,7 +42,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_store_flags(parser, reads=True)
     shown = ("log_level", "log_format", "use_prometheus", "prometheus_addr", "prometheus_path")
-    add_flags(parser, shown)
+    add_flags(parser, (*shown, "audit_archive"))
     parser.set_defaults(run=_run)
 
 

@@ -2,11 +2,9 @@
 
 import argparse
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
-from penstock.archive import open_archive
+from penstock.archive import opened_archive
 from penstock.cli.progress import ProgressLine
 from penstock.cli.store import add_store_flags, now_ms, with_store
 from penstock.cli.tables import print_json, print_line
@@ -14,7 +12,7 @@ from penstock.config.durations import format_duration
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.settings import Settings
 from penstock.errors import ConfigError
-from penstock.service.retention import STEP, Archive, Retention
+from penstock.service.retention import STEP, Retention
 from penstock.store.port import Store
 from penstock.store.retention_port import RetentionStore
 from penstock.telemetry.metrics import Metrics
@@ -62,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 f"store '{settings.store}': DynamoDB removes what has expired by itself, by the "
                 "table's TTL; `penstock table check` tells whether the TTL is on"
             )
-        async with _opened(settings.audit_archive) as archive:
+        async with opened_archive(settings.audit_archive) as archive:
             retention = Retention(store.retention, archive, settings.audit_retention, Metrics())
             look = _count if arguments.dry_run else _collect
             return await look(store.retention, retention)
@@ -73,16 +71,6 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     _tell(collected, settings, would="would be " if arguments.dry_run else "")
     return 0
-
-
-@asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[Archive | None]:
-    archive = await open_archive(url) if url else None
-    try:
-        yield archive
-    finally:
-        if archive is not None:
-            await archive.close()
 
 
 async def _count(store: RetentionStore, retention: Retention) -> Collected:

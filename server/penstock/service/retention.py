@@ -5,11 +5,11 @@ The law of this file: an audit event is removed from the store only after the ar
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from penstock.errors import StoreError
-from penstock.store.retention_port import RecordedEvent, RetentionStore
+from penstock.store.retention_port import EventArchive, RetentionStore
 from penstock.telemetry.metrics import Metrics
 
 LOG: Final = logging.getLogger(__name__)
@@ -21,15 +21,13 @@ STEP: Final = 500
 """Events, or buckets, of one step. Removing so many takes SQLite some milliseconds."""
 
 
-class Archive(Protocol):
-    async def write(self, recorded: Sequence[RecordedEvent]) -> None:
-        """StoreError if the events are not in the archive."""
-        ...
-
-
 class Retention:
     def __init__(
-        self, store: RetentionStore, archive: Archive | None, audit_kept_ms: int, metrics: Metrics
+        self,
+        store: RetentionStore,
+        archive: EventArchive | None,
+        audit_kept_ms: int,
+        metrics: Metrics,
     ) -> None:
         """`audit_kept_ms`: how long audit events stay in the store; 0: for ever."""
         self._store = store

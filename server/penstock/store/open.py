@@ -11,6 +11,7 @@ from penstock.store.migration_port import Migration
 from penstock.store.old_buckets import OldBucket
 from penstock.store.policy_laws import AUDIT_KEPT_MS
 from penstock.store.port import Store
+from penstock.store.retention_port import EventArchive
 from penstock.store.sqlite import SqliteStore, old_buckets
 from penstock.store.sqlite.backup import back_up
 from penstock.store.sqlite.schema import Synchronous
@@ -92,13 +93,16 @@ def open_table(url: str) -> "TableAdmin":
 
 
 def open_usage_worker(
-    url: str, metrics: Metrics | None = None
+    url: str, metrics: Metrics | None = None, archive: EventArchive | None = None
 ) -> "AbstractAsyncContextManager[Aggregator]":
-    """A worker that counts usage from the stream of the table that a URL names."""
+    """A worker that counts usage from the stream of the table that a URL names.
+
+    `archive`: where the audit events go that the table's TTL has removed.
+    """
     location = _table(url, NO_STREAM)
     from penstock.store.dynamodb.usage.opening import open_aggregator
 
-    return open_aggregator(location, metrics)
+    return open_aggregator(location, metrics, archive)
 
 
 async def read_set_aside(url: str) -> "Sequence[Aside]":
@@ -109,12 +113,14 @@ async def read_set_aside(url: str) -> "Sequence[Aside]":
     return await read_aside(location)
 
 
-def open_usage_batches(url: str) -> "AbstractAsyncContextManager[Batches]":
+def open_usage_batches(
+    url: str, archive: EventArchive | None = None
+) -> "AbstractAsyncContextManager[Batches]":
     """Counts usage from batches of the stream that somebody else reads."""
     location = _table(url, NO_STREAM)
     from penstock.store.dynamodb.usage.opening import open_batches
 
-    return open_batches(location)
+    return open_batches(location, archive)
 
 
 def _table(url: str, otherwise: str) -> "Location":

@@ -17,6 +17,14 @@ class RecordedEvent(NamedTuple):
     event: AuditEvent
 
 
+class EventArchive(Protocol):
+    """Where audit events go before a store removes them."""
+
+    async def write(self, recorded: Sequence[RecordedEvent]) -> None:
+        """Write one event or more. StoreError if they are not in the archive."""
+        ...
+
+
 class Removed(NamedTuple):
     """How many items one step removed, and where the next step goes on.
 

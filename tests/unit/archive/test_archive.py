@@ -137,18 +137,22 @@ def test_a_line_is_one_event_for_other_tools() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (b"no gzip", "the file can't be read"),
-        (gzip.compress(b"x" * 999)[:-9], "the file can't be read"),
-        (gzip.compress(b"\xff"), "the file can't be read"),
-        (gzip.compress(b"{}\n"), "line 1 is not an audit event"),
-        (dump_batch([recorded(1)]) + gzip.compress(b"7\n"), "line 2 is not an audit event"),
-    ],
-)
-def test_a_damaged_file_is_named(data: bytes, problem: str) -> None:
+DAMAGED = {
+    "no gzip": (b"no gzip", "the file can't be read"),
+    "cut off": (gzip.compress(b"x" * 999)[:-9], "the file can't be read"),
+    "no text": (gzip.compress(b"\xff"), "the file can't be read"),
+    "no event": (gzip.compress(b"{}\n"), "line 1 is not an audit event"),
+    "a number": (
+        dump_batch([recorded(1)]) + gzip.compress(b"7\n"),
+        "line 2 is not an audit event",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_is_named(name: str) -> None:
     """With the line, where there is one."""
+    data, problem = DAMAGED[name]
     with pytest.raises(ConfigError, match=f"^2026-11/a.gz: {problem}"):
         load_batch("2026-11/a.gz", data)
 

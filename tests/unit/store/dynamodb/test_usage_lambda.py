@@ -4,10 +4,13 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from penstock import usage_lambda
+from penstock.archive import open_archive
+from penstock.core.entities import SYSTEM, StoredLimits
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
 from penstock.core.usage import Used, Window, total
@@ -15,6 +18,8 @@ from penstock.errors import ConfigError, StoreError
 from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.aws.streams import open_streams
 from penstock.store.dynamodb.table.schema import create_arguments
+from penstock.store.open import read_set_aside
+from penstock.store.policy_port import Change
 
 from tests.support.tables import PATIENT_S, open_on
 from tests.support.usage import ALWAYS_MS
@@ -34,6 +39,11 @@ async def load(location: Location) -> list[dict[str, Any]]:
         for n in range(TAKES):
             key = Key(f"user-{n % 2}", "gpt-4")
             await store.take([Take(key, (RPM,), (Draw(0, (n + 1) * MILLI),))], 1_794_792_817_591)
+    return await read_stream(location)
+
+
+async def read_stream(location: Location) -> list[dict[str, Any]]:
+    """All records of the table's stream."""
     async with location.client(PATIENT_S) as sdk, open_streams(location) as streams:
         arn = (await sdk.describe_table(TableName=location.table))["Table"]["LatestStreamArn"]
         described = await streams.describe_stream(StreamArn=arn)
@@ -97,3 +107,66 @@ def test_a_failure_makes_lambda_try_again(monkeypatch: pytest.MonkeyPatch) -> No
     event = {"Records": [{"eventName": "INSERT", "dynamodb": change}]}
     with fresh_process(), pytest.raises(StoreError):
         usage_lambda.handler(event, None)
+
+
+async def change_and_expire(location: Location) -> list[dict[str, Any]]:
+    """Change limits twice, and remove the records of it, as the table's TTL does months later."""
+    async with open_on(location) as store:
+        for n in range(2):
+            change = Change("ann", 1_794_792_780_000 + n)
+            await store.policy.write_limits(SYSTEM, StoredLimits((RPM,), 0), change)
+    async with location.client(PATIENT_S) as sdk:
+        found = await sdk.scan(TableName=location.table)
+        for item in found["Items"]:
+            if item["PK"]["S"].startswith("AUDIT#"):
+                key = {name: item[name] for name in ("PK", "SK")}
+                await sdk.delete_item(TableName=location.table, Key=key)
+    return await read_stream(location)
+
+
+def test_expired_audit_events_go_to_the_archive(
+    dynamodb_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each is read once, however often its batch comes."""
+    location = Location("test-lambda-archive", "eu-west-1", dynamodb_url)
+    monkeypatch.setenv("PENSTOCK_STORE", str(location))
+    monkeypatch.setenv("PENSTOCK_AUDIT_ARCHIVE", str(tmp_path))
+    asyncio.run(make(location))
+    records = asyncio.run(change_and_expire(location))
+    for batch in (records[:-1], records):
+        with fresh_process():
+            assert usage_lambda.handler({"Records": batch}, None) == {"counted": 0}
+
+    async def archived() -> list[int]:
+        archive = await open_archive(str(tmp_path))
+        return [event.at_ms async for event in archive.read("$SYSTEM")]
+
+    assert asyncio.run(archived()) == [1_794_792_780_001, 1_794_792_780_000]
+
+
+def test_a_batch_comes_again_while_the_archive_fails(
+    dynamodb_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Otherwise its audit events would be lost."""
+    location = Location("test-lambda-failing", "eu-west-1", dynamodb_url)
+    monkeypatch.setenv("PENSTOCK_STORE", str(location))
+    monkeypatch.setenv("PENSTOCK_AUDIT_ARCHIVE", str(tmp_path))
+    (tmp_path / "2026-11").write_text("a file where a folder has to be")
+    asyncio.run(make(location))
+    records = asyncio.run(change_and_expire(location))
+    with fresh_process(), pytest.raises(StoreError, match="audit archive"):
+        usage_lambda.handler({"Records": records}, None)
+
+
+def test_items_of_the_older_form_are_left_alone(
+    dynamodb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a table is migrated, its composite items count, and nothing is set aside."""
+    location = Location("test-lambda-single", "eu-west-1", dynamodb_url)
+    monkeypatch.setenv("PENSTOCK_STORE", str(location))
+    asyncio.run(make(location))
+    (record, *_) = asyncio.run(load(location))
+    record["dynamodb"]["Keys"]["SK"]["S"] = "#BUCKET#gpt-4#rpm"
+    with fresh_process():
+        assert usage_lambda.handler({"Records": [record]}, None) == {"counted": 0}
+    assert asyncio.run(read_set_aside(str(location))) == []

@@ -18,10 +18,12 @@ from penstock.store.dynamodb.usage.records import (
     Consumption,
     PoisonError,
     Record,
+    read_expired_event,
     read_record,
     sequence_of,
 )
 from penstock.store.dynamodb.usage.windows import Place, add_parameters, parse_marker
+from penstock.store.retention_port import EventArchive
 from penstock.telemetry.tracing import NO_SPAN
 
 ATTEMPTS: Final = 20
@@ -38,8 +40,10 @@ REFUSED: Final = "ValidationException"
 class Books:
     """Counts records in their windows."""
 
-    def __init__(self, access: TableAccess) -> None:
+    def __init__(self, access: TableAccess, archive: EventArchive | None = None) -> None:
+        """`archive`: where audit events go that the table's TTL has removed."""
         self._access = access
+        self._archive = archive
         self._markers: OrderedDict[Place, int] = OrderedDict()
         """What the windows were last seen to count. It may be out of date."""
         self._free = asyncio.Semaphore(AT_ONCE)
@@ -47,8 +51,9 @@ class Books:
     async def count(self, records: Sequence[Record], now_ms: int) -> int:
         """Count a batch of records; returns how many of them tell of consumption.
 
-        DynamoError if that failed. Then the batch has to come again.
+        StoreError if that failed. Then the batch has to come again.
         """
+        await self._archive_expired(records, now_ms)
         places: dict[Place, list[tuple[Consumption, Record]]] = {}
         counted = 0
         for record in records:
@@ -73,6 +78,24 @@ class Books:
         metrics.of("counted").add(counted)
         metrics.of("skipped").add(len(records) - counted)
         return counted
+
+    async def _archive_expired(self, records: Sequence[Record], now_ms: int) -> None:
+        """Write expired audit events to the archive. If a batch comes again, a reader sees each
+        event once all the same."""
+        if self._archive is None:
+            return
+        expired = []
+        for record in records:
+            try:
+                event = read_expired_event(record)
+            except PoisonError as exc:
+                await set_aside(self._access, _name(record), record, str(exc), now_ms)
+                continue
+            if event is not None:
+                expired.append(event)
+        if expired:
+            await self._archive.write(expired)
+            self._access.metrics.audit_archived.add(len(expired))
 
     async def _count_window(
         self, place: Place, found: list[tuple[Consumption, Record]], now_ms: int

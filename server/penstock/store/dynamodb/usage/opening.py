@@ -18,6 +18,7 @@ from penstock.store.dynamodb.usage.aside import Aside, list_aside
 from penstock.store.dynamodb.usage.batches import Batches
 from penstock.store.dynamodb.usage.booking import Books
 from penstock.store.dynamodb.usage.worker import Aggregator
+from penstock.store.retention_port import EventArchive
 from penstock.telemetry.metrics import Metrics
 
 CALL_S: Final = 5.0
@@ -52,13 +53,13 @@ def _no_table(location: Location) -> str:
 
 @asynccontextmanager
 async def open_aggregator(
-    location: Location, metrics: Metrics | None = None
+    location: Location, metrics: Metrics | None = None, archive: EventArchive | None = None
 ) -> AsyncIterator[Aggregator]:
     async with (
         open_access(location, metrics) as (access, sdk),
         open_streams(location) as streams,
     ):
-        yield Aggregator(access, streams, FindStream(sdk, location))
+        yield Aggregator(access, streams, FindStream(sdk, location), archive=archive)
 
 
 @asynccontextmanager
@@ -74,9 +75,11 @@ async def open_access(
 
 
 @asynccontextmanager
-async def open_batches(location: Location) -> AsyncIterator[Batches]:
+async def open_batches(
+    location: Location, archive: EventArchive | None = None
+) -> AsyncIterator[Batches]:
     async with open_access(location) as (access, _):
-        yield Batches(Books(access))
+        yield Batches(Books(access, archive))
 
 
 async def read_aside(location: Location) -> list[Aside]:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 from penstock.core.take import Key
 from penstock.core.usage import Used, is_counted, used_between
 from penstock.store.dynamodb.items.images import RESOURCE, Image, parse_image
-from penstock.store.dynamodb.items.keys import BUCKETS, SK
+from penstock.store.dynamodb.items.keys import AUDITS, BUCKETS, SK
+from penstock.store.dynamodb.policy.records import parse_audit
+from penstock.store.retention_port import RecordedEvent
 
 Record = Mapping[str, Any]
 
@@ -46,6 +48,9 @@ def _read(record: Record) -> Consumption | None:
     # The names of rules' resources begin with `$`. A flood of them must cost nothing here.
     if not sort.startswith(BUCKETS) or sort.startswith(f"{BUCKETS}$"):
         return None
+    # An item for a single limit, in a table that is being migrated. Its composite item counts.
+    if "#" in sort.removeprefix(BUCKETS):
+        return None
     if record["eventName"] == "REMOVE":
         return None  # what was consumed stays counted
     attributes = change["NewImage"]
@@ -58,6 +63,18 @@ def _read(record: Record) -> Consumption | None:
     if used.is_nothing or not is_counted(key):
         return None
     return Consumption(key, written_ms(record), int(change["SequenceNumber"]), used)
+
+
+def read_expired_event(record: Record) -> RecordedEvent | None:
+    """The audit event that the table's TTL has removed; None if a record tells of another thing."""
+    try:
+        change = record["dynamodb"]
+        sort: str = change["Keys"][SK]["S"]
+        if record["eventName"] != "REMOVE" or not sort.startswith(AUDITS):
+            return None
+        return RecordedEvent(sort.removeprefix(AUDITS), parse_audit(change["OldImage"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise PoisonError(repr(exc)) from exc
 
 
 def is_replaced(before: Image, after: Image) -> bool:

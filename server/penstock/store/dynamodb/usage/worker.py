@@ -21,6 +21,7 @@ from penstock.store.dynamodb.usage.shards import (
     find_ready,
     parse_shard,
 )
+from penstock.store.retention_port import EventArchive
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -48,17 +49,18 @@ class Aggregator:
         streams: StreamCalls,
         find_stream: Callable[[], Awaitable[str]],
         *,
+        archive: EventArchive | None = None,
         me: str = "",
         timer_s: Callable[[], float] = time.monotonic,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
         """`find_stream` names the table's stream. `timer_s` tells when others count as dead, and
-        `clock_s` is the time on record."""
+        `clock_s` is the time on record. `archive`: where expired audit events go."""
         self._access = access
         self._streams = streams
         self._find_stream = find_stream
         self._leases = Leases(access, me or uuid4().hex)
-        self._books = Books(access)
+        self._books = Books(access, archive)
         self._watch = Watch(LEASE_S)
         self._timer_s = timer_s
         self._clock_s = clock_s
