@@ -63,16 +63,22 @@ async def run_apart(module: str, *arguments: str, stdin: bytes | None = None) ->
 
 async def _run(command: list[str], stdin: bytes | None) -> bytes:
     """What a process writes. The process is ended if the caller is cancelled."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=DEVNULL if stdin is None else PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        start_new_session=True,  # an interrupt from the keyboard is the server's business
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *command,
+            stdin=DEVNULL if stdin is None else PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,  # an interrupt from the keyboard is the server's business
+        )
     )
     try:
+        # The start is not cancelled in its middle: asyncio would leave pipes open, and wait for
+        # them.
+        process = await asyncio.shield(starting)
         output, said = await process.communicate(stdin)
     finally:
+        process = await starting
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()

@@ -7,17 +7,19 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
-from penstock.errors import StoreError
+from penstock.errors import ConfigError, StoreError
 from penstock.store.sqlite import SqliteStore
 from penstock.store.sqlite import file as file_module
 from penstock.store.sqlite.backup import back_up
 from penstock.store.sqlite.privacy import beside
+from penstock.store.sqlite.schema import open_file
 from penstock.store.sqlite.writer import Pace
 from penstock.telemetry.metrics import Metrics
 
@@ -346,7 +348,8 @@ async def test_a_probe_finds_a_locked_file_and_changes_nothing(tmp_path: Path) -
 PROBE = """
 import asyncio, resource, sys
 from pathlib import Path
-from penstock.errors import StoreError
+from typing import Any
+from penstock.errors import ConfigError, StoreError
 from penstock.store.sqlite import SqliteStore
 
 async def main(file: Path) -> None:
@@ -372,3 +375,58 @@ def test_a_probe_finds_a_disk_without_room(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROBE, str(tmp_path / "s.db")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert done.stdout.startswith("the SQLite file could not be written: ")
+
+
+def test_a_file_that_another_process_prepares_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of a server open a new file at the same time, and all of them get it."""
+    file = tmp_path / "store.db"
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    pauses: list[float] = []
+
+    def end_pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("penstock.store.sqlite.schema.time.sleep", end_pause)
+    open_file(file, "NORMAL", busy_ms=1_000).close()
+    assert len(pauses) == 2
+    other.close()
+
+
+def test_a_file_that_stays_locked_is_an_error(tmp_path: Path) -> None:
+    """After a while, and the error says what it is."""
+    file = tmp_path / "store.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ConfigError, match="database is locked"):
+            open_file(file, "NORMAL", busy_ms=1)
+
+
+def test_a_file_that_becomes_ours_while_it_is_looked_at_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one process reads of the file is from one moment."""
+    file = tmp_path / "store.db"
+
+    class Interrupted(sqlite3.Connection):
+        is_interrupted = False
+
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "PRAGMA user_version" and not Interrupted.is_interrupted:
+                Interrupted.is_interrupted = True
+                with suppress(ConfigError):
+                    open_file(file, "NORMAL", busy_ms=1).close()
+            return super().execute(sql, *values)
+
+    def connect(path: Path, busy_ms: int) -> sqlite3.Connection:
+        return sqlite3.connect(
+            path, timeout=busy_ms / 1000, isolation_level=None, factory=Interrupted
+        )
+
+    monkeypatch.setattr("penstock.store.sqlite.schema.connect", connect)
+    open_file(file, "NORMAL").close()
+    assert Interrupted.is_interrupted

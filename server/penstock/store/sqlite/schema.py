@@ -1,6 +1,7 @@
 """Opens the file, and makes sure it has the schema of this version."""
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Final, Literal
 
@@ -18,6 +19,11 @@ MIN_SQLITE: Final = (3, 38, 0)
 
 BUSY_MS: Final = 1_000
 """How long to wait for another process that writes to the file."""
+
+PATIENT: Final = 10
+PAUSE_S: Final = 0.02
+"""A file that others prepare is waited for, so many times longer than a commit, with such pauses.
+Nobody is served yet."""
 
 PAGE_BYTES: Final = 1_024
 WAL_PAGES: Final = 16_384
@@ -127,7 +133,7 @@ def open_file(
     except sqlite3.Error as exc:
         raise ConfigError(f"store {path}: cannot be opened ({exc})") from exc
     try:
-        _prepare(db, path, synchronous, creates=creates)
+        _prepare_beside_others(db, path, synchronous, busy_ms, creates=creates)
     except sqlite3.Error as exc:
         db.close()
         raise ConfigError(f"store {path}: {explain(exc)} ({exc})") from exc
@@ -149,11 +155,39 @@ def connect(path: Path, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
     )
 
 
+def _prepare_beside_others(
+    db: sqlite3.Connection, path: Path, synchronous: Synchronous, busy_ms: int, *, creates: bool
+) -> None:
+    """Prepare the file while other processes may do the same, such as the workers of a server.
+
+    SQLite does not wait where two connections turn on the log at the same time: one of them fails
+    at once. So this waits, and tries again.
+    """
+    until_s = time.monotonic() + PATIENT * busy_ms / 1000
+    while True:
+        try:
+            _prepare(db, path, synchronous, creates=creates)
+            return
+        except sqlite3.OperationalError as exc:
+            # The lowest 8 bits are the kind, the others say more about it.
+            is_busy = exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > until_s:
+                raise
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        time.sleep(PAUSE_S)
+
+
 def _prepare(
     db: sqlite3.Connection, path: Path, synchronous: Synchronous, *, creates: bool
 ) -> None:
-    # Before anything is written: a file that is not ours must stay as it is.
-    version = read_version(db, path)
+    # Before anything is written: a file that is not ours must stay as it is. In one transaction:
+    # another process may be making the file ours at this moment.
+    db.execute("BEGIN")
+    try:
+        version = read_version(db, path)
+    finally:
+        db.execute("ROLLBACK")
     if version == 0 and not creates:
         raise MissingStoreError(f"store {path}: the file is empty")
     make_private(path)
