@@ -60,9 +60,15 @@ class Report:
     """Tokens held that may be on record or not, because a write got no answer."""
 
     @property
+    def unanswered(self) -> int:
+        """The most tokens that may be on record at one level and not at the other: a child's write
+        got no answer, or what was held of an item is lost."""
+        return len(self.errors) + self.lost
+
+    @property
     def unknown(self) -> int:
         """The most tokens that are on record and were not admitted."""
-        return self.cancelled + len(self.errors) + self.lost
+        return self.cancelled + self.unanswered
 
 
 def child(number: int) -> Key:
