@@ -186,7 +186,7 @@ async def test_a_read_that_fails_is_an_error_and_no_missing_item(scene: Scene) -
             await scene.store.read(key)
         assert caught.value.transient is (faults != [FORBIDDEN])
         scene.fail(READ, Lose())
-        assert await scene.store.read(key) == Item(NOW, (Bucket(FIVE, 4 * MILLI, MILLI),))
+        assert await scene.store.read(key) == Item(NOW, (Bucket(FIVE, 4 * MILLI, MILLI),), takes=1)
 
 
 async def test_a_failed_call_leaves_no_hint_that_denies(scene: Scene) -> None:
@@ -278,7 +278,8 @@ async def test_an_item_deleted_before_the_write_is_made_anew(scene: Scene, now_m
     await scene.delete("bob")
     release.set()
     assert await taking == [True]
-    assert await scene.other.read(key) == Item(now_ms, (Bucket(limit, MILLI, 4 * MILLI),))
+    bucket = Bucket(limit, MILLI, 4 * MILLI)
+    assert await scene.other.read(key) == Item(now_ms, (bucket,), takes=1)
 
 
 @pytest.mark.parametrize(("tokens", "admitted"), [(4, True), (5, False)])

@@ -76,7 +76,7 @@ def test_an_item_survives_the_way_through_its_attributes(
 ) -> None:
     """With any names, and up to ten limits."""
     ordered = tuple(sorted(some, key=lambda bucket: bucket.limit.name))
-    image = Image(Item(NOW, ordered), expires_s, "fingerprint", parent)
+    image = Image(Item(NOW, ordered, takes=len(some)), expires_s, "fingerprint", parent)
     assert parse_image(write_record(Key("e", "r"), image)) == image
 
 
@@ -87,7 +87,7 @@ def test_a_limit_never_meets_an_attribute_of_the_item(name: str) -> None:
     record = write_record(Key("e", "r"), image)
     assert record["ttl"] == {"N": "7"}
     assert record[attribute(name, "tk")] == {"N": "1"}
-    assert len(record) == 11 + 6
+    assert len(record) == 12 + 6
 
 
 def test_a_record_has_what_the_indexes_and_people_need() -> None:
@@ -104,6 +104,7 @@ def test_a_record_has_what_the_indexes_and_people_need() -> None:
         "rf": {"N": str(NOW)},
         "policy": {"S": "p"},
         "policy_ms": {"N": "0"},
+        "takes": {"N": "0"},
         "cascade": {"BOOL": True},
         "parent_id": {"S": "project#1"},
     }
