@@ -31,7 +31,7 @@ REST_S: Final = 0.001
 fifth of a rest. The page of 5,000 rules takes a quarter of a second so."""
 
 
-class Pace:
+class Rests:
     """When long work rests."""
 
     __slots__ = ("_rested_s",)
@@ -49,14 +49,14 @@ class Pace:
 
 async def run(work: Slices[T]) -> T:
     """Do the work, with a turn of the event loop, or a rest, after each slice."""
-    pace = Pace(time.perf_counter())
+    rests = Rests(time.perf_counter())
     while True:
         try:
             next(work)
         except StopIteration as done:
             result: T = done.value
             return result
-        await asyncio.sleep(pace.rest_s(time.perf_counter()))
+        await asyncio.sleep(rests.rest_s(time.perf_counter()))
 
 
 def run_at_once(work: Slices[T]) -> T:
@@ -71,12 +71,12 @@ def run_at_once(work: Slices[T]) -> T:
 
 async def join(pieces: Iterable[str]) -> bytes:
     """Make a text of pieces, with a turn of the event loop, or a rest, after each piece."""
-    pace = Pace(time.perf_counter())
+    rests = Rests(time.perf_counter())
     made = []
     for piece in pieces:
         # Half of a surrogate pair, which YAML can name, has no UTF-8.
         made.append(piece.encode(errors="backslashreplace"))
-        await asyncio.sleep(pace.rest_s(time.perf_counter()))
+        await asyncio.sleep(rests.rest_s(time.perf_counter()))
     return b"".join(made)
 
 

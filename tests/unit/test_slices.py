@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from penstock.slices import FREED, REST_S, WORK_S, Pace, Slices, free, join, run, run_at_once
+from penstock.slices import FREED, REST_S, WORK_S, Rests, Slices, free, join, run, run_at_once
 
 
 def work(done: list[str], times: int = 3) -> Slices[int]:
@@ -33,12 +33,12 @@ async def test_others_run_after_each_slice() -> None:
 
 def test_long_work_rests_from_time_to_time() -> None:
     """After short slices the event loop gets a turn. Threads need longer to get Python's lock."""
-    pace = Pace(10.0)
+    schedule = Rests(10.0)
     half_s = 0.6 * WORK_S
     now_s, rests = 10.0, []
     for _ in range(5):
         now_s += half_s
-        rests.append(pace.rest_s(now_s))
+        rests.append(schedule.rest_s(now_s))
         now_s += rests[-1]
     assert rests == [0.0, REST_S, 0.0, REST_S, 0.0]
 

@@ -27,7 +27,7 @@ from penstock.core.rules import Rules
 from penstock.errors import ConfigError, MissingStoreError
 from penstock.store.open import open_store
 from penstock.traffic.comparison import compare
-from penstock.traffic.hashing import Names, known_names
+from penstock.traffic.hashing import NamesByHash, known_names
 from penstock.traffic.reading import Notes, Reader
 from penstock.traffic.replay import TraceClock
 from penstock.traffic.simulation import Side, simulate
@@ -143,7 +143,7 @@ def _restore(settings: Settings, sides: Sequence[Side]) -> Callable[[Request], R
     if not settings.record_hash_key:
         return None
     known = [known_names(side.rules, side.policy) for side in sides]
-    return Names(settings.record_hash_key, set[str]().union(*known)).restore
+    return NamesByHash(settings.record_hash_key, set[str]().union(*known)).restore
 
 
 async def _sides(arguments: argparse.Namespace, settings: Settings) -> list[Side]:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.cli.spans import Span, read_span
 from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms, with_store
 from penstock.cli.tables import print_csv, print_json, print_line, print_lines, print_note
+from penstock.cli.time_spans import TimeSpan, read_span
 from penstock.cli.usage_plot import Row, plot_lines, tokens
 from penstock.core.take import Key
 from penstock.core.usage import NOTHING, Used, Window, WindowUsage, total
@@ -135,12 +135,12 @@ def _run_top(arguments: argparse.Namespace) -> int:
     return 0 if entities else 1
 
 
-def _tell_nothing(name: str, span: Span) -> None:
+def _tell_nothing(name: str, span: TimeSpan) -> None:
     print_note(f"{name}: no usage from {span.first} to {span.last}")
 
 
 def _reading(
-    arguments: argparse.Namespace, span: Span
+    arguments: argparse.Namespace, span: TimeSpan
 ) -> Callable[[Store], Awaitable[list[WindowUsage]]]:
     entity, resource = str(arguments.entity), arguments.resource
     if arguments.children:
@@ -153,7 +153,7 @@ class _Section(NamedTuple):
     windows: Sequence[WindowUsage]
 
 
-def _show(arguments: argparse.Namespace, span: Span, windows: Sequence[WindowUsage]) -> None:
+def _show(arguments: argparse.Namespace, span: TimeSpan, windows: Sequence[WindowUsage]) -> None:
     """A table of windows for each resource; for children, a table of them, and their total."""
     if arguments.children:
         by_entity = sorted(sum_by_entity(windows), key=lambda one: _order(one, arguments.limit))
@@ -209,7 +209,7 @@ def _limits(parts: Any) -> list[str]:
 
 
 def _values(
-    arguments: argparse.Namespace, span: Span, windows: Sequence[WindowUsage]
+    arguments: argparse.Namespace, span: TimeSpan, windows: Sequence[WindowUsage]
 ) -> dict[str, Any]:
     values: dict[str, Any] = {"entity": arguments.entity, **_span(span)}
     if arguments.children:
@@ -223,7 +223,7 @@ def _values(
     return {**values, "total": _used(total(one.used for one in windows))}
 
 
-def _span(span: Span) -> dict[str, str]:
+def _span(span: TimeSpan) -> dict[str, str]:
     return {"window": span.window.value, "first": span.first, "last": span.last}
 
 

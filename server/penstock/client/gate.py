@@ -8,7 +8,7 @@ from typing import TypeAlias
 from penstock.client.amounts import check_not_negative, read_amounts
 from penstock.client.lease import Backing, Lease, OnUnavailable
 from penstock.config.rates import parse_limits
-from penstock.core.lease import Ask, Refused
+from penstock.core.lease import LeaseAsk, Refused
 from penstock.core.mapping import safe_name
 from penstock.core.take import Key
 from penstock.errors import RateLimited, StoreError
@@ -77,7 +77,7 @@ class Gate:
         asked = read_amounts(amounts, named)
         check_not_negative(asked)
         backing = self._backing
-        ask = Ask(_key(entity, resource), asked, self._fallback(limits))
+        ask = LeaseAsk(_key(entity, resource), asked, self._fallback(limits))
         try:
             taken = await take_or_give_back(backing.port, ask, backing.errands)
         except StoreError as exc:
@@ -96,7 +96,7 @@ class Gate:
         self, entity: str, resource: str, *, limits: Mapping[str, str] | None = None
     ) -> dict[str, int]:
         """The tokens of each limit that `acquire` could take now; negative if in debt."""
-        ask = Ask(_key(entity, resource), {}, self._fallback(limits))
+        ask = LeaseAsk(_key(entity, resource), {}, self._fallback(limits))
         return dict(await self._backing.port.balances(ask))
 
     @property
@@ -119,7 +119,7 @@ def _checked(limits: Mapping[str, str]) -> Mapping[str, str]:
     return dict(limits)
 
 
-def _rate_limited(ask: Ask, refused: Refused) -> RateLimited:
+def _rate_limited(ask: LeaseAsk, refused: Refused) -> RateLimited:
     entity, name, wait_ms, burst = refused
     resource, asked = ask.key.resource, ask.amounts[name]
     text = f"{name} of {entity} on {resource} has less than {asked}"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from penstock.client.amounts import read_amounts
-from penstock.core.lease import Ask
+from penstock.core.lease import LeaseAsk
 from penstock.errors import StoreError
 from penstock.service.errands import Errands
 from penstock.service.leases import LeasePort
@@ -36,7 +36,7 @@ class Backing:
 class Lease:
     """What one block has on record. `Gate.acquire` makes it."""
 
-    def __init__(self, backing: Backing, ask: Ask, taken: Mapping[str, int]) -> None:
+    def __init__(self, backing: Backing, ask: LeaseAsk, taken: Mapping[str, int]) -> None:
         self._backing = backing
         self._ask = ask
         self._consumed = dict.fromkeys(ask.amounts, 0) | dict(taken)

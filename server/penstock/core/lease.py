@@ -10,7 +10,7 @@ MAX_AMOUNT: Final = 10**15
 """The largest amount. Sums of many such amounts still fit in the 64 bits of the wire."""
 
 
-class Ask(NamedTuple):
+class LeaseAsk(NamedTuple):
     key: Key
     amounts: Mapping[str, int]
     limits: Mapping[str, str] = MappingProxyType({})

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from penstock.core.decide import decide, find_refusal
 from penstock.core.entities import Chain
-from penstock.core.lease import Ask, Recorded, Refused
+from penstock.core.lease import LeaseAsk, Recorded, Refused
 from penstock.core.limits import MILLI, Limit
 from penstock.core.mapping import Mappings, Target
 from penstock.core.match import Matched
@@ -45,20 +45,20 @@ class LeasePort(Protocol):
     """Every method raises StoreError if the store, or the server, can't answer; RequestError for
     limits that can't be read."""
 
-    async def take(self, ask: Ask) -> Recorded | Refused:
+    async def take(self, ask: LeaseAsk) -> Recorded | Refused:
         """Take all amounts or nothing. An amount of 0 is refused in debt."""
         ...
 
-    async def settle(self, ask: Ask) -> Recorded:
+    async def settle(self, ask: LeaseAsk) -> Recorded:
         """Charge what is positive, if need be as debt, and give back what is negative."""
         ...
 
-    async def balances(self, ask: Ask) -> Mapping[str, int]:
+    async def balances(self, ask: LeaseAsk) -> Mapping[str, int]:
         """What `take` could take now, by the limit's name; negative if in debt."""
         ...
 
 
-async def take_or_give_back(port: LeasePort, ask: Ask, errands: Errands) -> Recorded | Refused:
+async def take_or_give_back(port: LeasePort, ask: LeaseAsk, errands: Errands) -> Recorded | Refused:
     """Take for a caller that may be cancelled. If so, give back what was taken."""
     taking = errands.start(port.take(ask))
     try:
@@ -68,7 +68,9 @@ async def take_or_give_back(port: LeasePort, ask: Ask, errands: Errands) -> Reco
         raise
 
 
-async def _give_back(port: LeasePort, ask: Ask, taking: "asyncio.Task[Recorded | Refused]") -> None:
+async def _give_back(
+    port: LeasePort, ask: LeaseAsk, taking: "asyncio.Task[Recorded | Refused]"
+) -> None:
     await asyncio.wait([taking])
     if taking.cancelled() or taking.exception() is not None:
         return  # If this consumed something, nobody knows.
@@ -101,7 +103,7 @@ class Leases:
         self._metrics = metrics or Metrics()
         self._missing = MissingLimits(self._metrics)
 
-    async def take(self, ask: Ask) -> Recorded | Refused:
+    async def take(self, ask: LeaseAsk) -> Recorded | Refused:
         try:
             plan, taken, now_ms = await self._carry_out(ask, _costs(ask))
         except StoreError as exc:
@@ -125,7 +127,7 @@ class Leases:
         LOG.warning("a lease is granted without the store: %s", error)
         return {}
 
-    async def settle(self, ask: Ask) -> Recorded:
+    async def settle(self, ask: LeaseAsk) -> Recorded:
         plan, taken, _ = await self._carry_out(ask, _reports(ask))
         recorded = _drawn(plan.takes, ask.amounts)
         self._metrics.refunds.add(sum(-amount for amount in recorded.values() if amount < 0))
@@ -137,7 +139,7 @@ class Leases:
             for name, amount in recorded.items()
         }
 
-    async def balances(self, ask: Ask) -> Mapping[str, int]:
+    async def balances(self, ask: LeaseAsk) -> Mapping[str, int]:
         chain = await self._chain(ask)
         looks = [
             Take(
@@ -157,7 +159,7 @@ class Leases:
         return found
 
     async def _carry_out(
-        self, ask: Ask, asked: Iterable[tuple[Descriptor, Target]]
+        self, ask: LeaseAsk, asked: Iterable[tuple[Descriptor, Target]]
     ) -> tuple[Plan, Sequence[Taken], int]:
         descriptors, targets = zip(*asked, strict=True)
         chain = await self._chain(ask)
@@ -173,7 +175,7 @@ class Leases:
         taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
         return plan, taken, now_ms
 
-    async def _chain(self, ask: Ask) -> Chain:
+    async def _chain(self, ask: LeaseAsk) -> Chain:
         keys = (ask.key,)
         (chain,) = self._policies.known(keys) or await self._policies.read(keys)
         if ask.limits and (not chain or chain[0].key != ask.key):
@@ -188,12 +190,12 @@ class Leases:
 _DOMAIN: Final = Domain(DOMAIN, Children(()), Mappings(DOMAIN))
 
 
-def _costs(ask: Ask) -> Iterable[tuple[Descriptor, Target]]:
+def _costs(ask: LeaseAsk) -> Iterable[tuple[Descriptor, Target]]:
     """One descriptor for all amounts, so that all of them are taken or none."""
     yield Descriptor(()), Target(*ask.key, tuple(ask.amounts.items()))
 
 
-def _reports(ask: Ask) -> Iterable[tuple[Descriptor, Target]]:
+def _reports(ask: LeaseAsk) -> Iterable[tuple[Descriptor, Target]]:
     for refund, sign in ((False, 1), (True, -1)):
         amounts = [
             (name, sign * amount) for name, amount in ask.amounts.items() if sign * amount > 0

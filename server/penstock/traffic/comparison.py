@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.traffic.tally import Tally, Who
+from penstock.traffic.tally import PolicyTally, Who
 
 
 class Comparison(NamedTuple):
@@ -17,7 +17,7 @@ class Comparison(NamedTuple):
     """How many are denied by both."""
 
 
-def compare(in_force: Tally, proposed: Tally) -> Comparison:
+def compare(in_force: PolicyTally, proposed: PolicyTally) -> Comparison:
     before, after = in_force.denied(), proposed.denied()
     return Comparison(
         _only_in(after, before), _only_in(before, after), len(before.keys() & after.keys())

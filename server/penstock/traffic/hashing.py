@@ -45,7 +45,7 @@ def make_hide(keys: Collection[str], secret: str) -> Hide | None:
     return hide
 
 
-class Names:
+class NamesByHash:
     """Finds the names behind hashes, among the names that rules and stored limits have.
 
     So a rule for one value, and the limits of one entity, apply to hashed requests, too.

@@ -14,7 +14,7 @@ from penstock.store.policy_port import Change
 from penstock.store.port import Store
 from penstock.traffic.reading import Timed
 from penstock.traffic.replay import Replay, TraceClock, fill_policy
-from penstock.traffic.tally import Hit, Tally
+from penstock.traffic.tally import Hit, PolicyTally
 
 TURN: Final = 1_000
 """Requests between two turns of the event loop, in which Ctrl-C is noticed: some 30 ms."""
@@ -29,7 +29,7 @@ class Side:
     policy: Policy
     store: Store
     """An empty store in memory."""
-    tally: Tally = field(default_factory=Tally)
+    tally: PolicyTally = field(default_factory=PolicyTally)
     hits: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict)
     """The counts that a server would have for each rule (`telemetry/hits.py`)."""
     missing_limits: int = 0

@@ -56,7 +56,7 @@ class Hit(NamedTuple):
     wait_s: int
 
 
-class Tally:
+class PolicyTally:
     def __init__(self) -> None:
         self.outcomes = [0] * len(Outcome)
         self.unlimited = 0

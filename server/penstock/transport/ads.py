@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # at run time, this class takes no type arguments
     Call = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
-class StreamError(PenstockError):
+class AdsError(PenstockError):
     """The stream can't be opened, or has ended."""
 
 
@@ -71,29 +71,29 @@ class AdsStream:
         self._server = server
 
     async def send(self, request: bytes) -> None:
-        """StreamError if the stream has ended."""
+        """AdsError if the stream has ended."""
         try:
             await self._call.write(request)
         except grpc.aio.AioRpcError as exc:
             raise _explained(exc, self._server) from exc
         except asyncio.InvalidStateError as exc:  # it ended before this call, and gRPC says only so
             details = show(await self._call.details())
-            raise StreamError(f"the stream ended before an answer: {details}") from exc
+            raise AdsError(f"the stream ended before an answer: {details}") from exc
 
     async def receive(self) -> bytes:
-        """The next response, however long it takes. StreamError if the stream has ended."""
+        """The next response, however long it takes. AdsError if the stream has ended."""
         try:
             response = await self._call.read()
         except grpc.aio.AioRpcError as exc:
             raise _explained(exc, self._server) from exc
         if not isinstance(response, bytes):
-            raise StreamError("the xDS server ended the stream")
+            raise AdsError("the xDS server ended the stream")
         return response
 
 
 @asynccontextmanager
 async def open_stream(server: AdsServer) -> AsyncIterator[AdsStream]:
-    """Connect, and begin a stream. StreamError if that fails."""
+    """Connect, and begin a stream. AdsError if that fails."""
     if server.tls is None:
         channel = grpc.aio.insecure_channel(server.address, server.options)
     else:
@@ -107,8 +107,8 @@ async def open_stream(server: AdsServer) -> AsyncIterator[AdsStream]:
         yield AdsStream(call, server)
 
 
-def _explained(exc: grpc.aio.AioRpcError, server: AdsServer) -> StreamError:
+def _explained(exc: grpc.aio.AioRpcError, server: AdsServer) -> AdsError:
     text = f"{exc.code().name}: {show(exc.details() or 'no details')}"
     if exc.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         text += f"; {SIZE_SETTING} is {server.max_message_bytes}"
-    return StreamError(text)
+    return AdsError(text)

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from penstock._proto import base_pb2, discovery_pb2, leases_pb2, rls_conf_pb2, rls_pb2
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import show
-from penstock.core.lease import Ask, Recorded, Refused
+from penstock.core.lease import LeaseAsk, Recorded, Refused
 from penstock.core.limits import Unit
 from penstock.core.mapping import safe_name
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
@@ -210,17 +210,17 @@ def answer_to_json(data: bytes) -> tuple[str, str]:
     return code, json.dumps(MessageToDict(message), separators=(",", ":"))
 
 
-def decode_lease(data: bytes) -> Ask:
+def decode_lease(data: bytes) -> LeaseAsk:
     """Read a LeaseRequest. InvalidRequestError if the bytes are something else."""
     try:
         message = leases_pb2.LeaseRequest.FromString(data)
     except DecodeError as exc:
         raise InvalidRequestError(f"not a LeaseRequest: {exc}") from exc
     key = Key(safe_name(message.entity), safe_name(message.resource))
-    return Ask(key, dict(message.amounts), dict(message.limits))
+    return LeaseAsk(key, dict(message.amounts), dict(message.limits))
 
 
-def encode_lease(ask: Ask) -> bytes:
+def encode_lease(ask: LeaseAsk) -> bytes:
     """Write a LeaseRequest, as a client does."""
     entity, resource = ask.key
     message = leases_pb2.LeaseRequest(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import grpc
 
-from penstock.core.lease import Ask, Recorded, Refused
+from penstock.core.lease import LeaseAsk, Recorded, Refused
 from penstock.errors import ConfigError, PenstockError, RequestError, StoreError
 from penstock.transport.client_tls import ARGUMENTS, ClientTls, read_credentials
 from penstock.transport.codec import LEASES, decode_leased, encode_lease
@@ -35,16 +35,16 @@ class RemoteLeases:
             for name in (TAKE, SETTLE, BALANCES)
         ]
 
-    async def take(self, ask: Ask) -> Recorded | Refused:
+    async def take(self, ask: LeaseAsk) -> Recorded | Refused:
         return await self._call(self._take, ask)
 
-    async def settle(self, ask: Ask) -> Recorded:
+    async def settle(self, ask: LeaseAsk) -> Recorded:
         return cast("Recorded", await self._call(self._settle, ask))
 
-    async def balances(self, ask: Ask) -> Mapping[str, int]:
+    async def balances(self, ask: LeaseAsk) -> Mapping[str, int]:
         return cast("Recorded", await self._call(self._balances, ask))
 
-    async def _call(self, method: "Method", ask: Ask) -> Recorded | Refused:
+    async def _call(self, method: "Method", ask: LeaseAsk) -> Recorded | Refused:
         try:
             return decode_leased(await method(encode_lease(ask), timeout=self._timeout_s))
         except grpc.aio.AioRpcError as exc:

@@ -6,7 +6,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
-from penstock.core.lease import MAX_AMOUNT, Ask, Recorded, Refused
+from penstock.core.lease import MAX_AMOUNT, LeaseAsk, Recorded, Refused
 from penstock.errors import InvalidRequestError, OverloadError, StoreError
 from penstock.service.errands import Errands
 from penstock.service.leases import Leases, take_or_give_back
@@ -25,7 +25,7 @@ BALANCES: Final = "Balances"
 MAX_AMOUNTS: Final = 64
 """The most limits that one request names. An entity has ten limits for a resource."""
 
-Work: TypeAlias = Callable[[Ask], Coroutine[Any, Any, Recorded | Refused]]
+Work: TypeAlias = Callable[[LeaseAsk], Coroutine[Any, Any, Recorded | Refused]]
 
 
 class LeaseService:
@@ -139,7 +139,7 @@ async def _read_and_do(name: str, work: Work, request: bytes) -> Recorded | Refu
     return await work(ask)
 
 
-def _check_amounts(name: str, ask: Ask) -> None:
+def _check_amounts(name: str, ask: LeaseAsk) -> None:
     """InvalidRequestError for amounts that no client of ours sends."""
     count = len(ask.amounts)
     if count > MAX_AMOUNTS:

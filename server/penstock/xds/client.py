@@ -15,7 +15,7 @@ from penstock.config.read_apart import ReadingError
 from penstock.config.watch import RETRY_S
 from penstock.core.foreign_text import show
 from penstock.telemetry.metrics import Metrics
-from penstock.transport.ads import AdsServer, AdsStream, StreamError, open_stream
+from penstock.transport.ads import AdsError, AdsServer, AdsStream, open_stream
 from penstock.transport.codec import (
     RULES_TYPE,
     Discovered,
@@ -24,7 +24,7 @@ from penstock.transport.codec import (
     encode_discovery,
 )
 from penstock.xds.pauses import Pauses
-from penstock.xds.status import Status
+from penstock.xds.status import XdsStatus
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedResources:
     digest: bytes
     reason: str
 
@@ -61,7 +61,7 @@ class XdsClient(Generic[T]):
         metrics: Metrics,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self.status: Final = Status(server.address, node.id, metrics)
+        self.status: Final = XdsStatus(server.address, node.id, metrics)
         self._server = server
         self._node = node
         self._read = read
@@ -72,7 +72,7 @@ class XdsClient(Generic[T]):
         """The last version that was accepted, of any stream."""
         self._in_force: bytes | None = None
         """The digest of the resources that were accepted last."""
-        self._refused: Refusal | None = None
+        self._refused: RefusedResources | None = None
 
     async def follow(self, use: Use[T]) -> None:
         """Have all rules used that come without errors, for ever."""
@@ -88,7 +88,7 @@ class XdsClient(Generic[T]):
                 self.status.note_connected(True)
                 LOG.info("connected to the xDS server %s", self._server.address)
                 await self._follow_stream(stream, use)
-        except StreamError as exc:
+        except AdsError as exc:
             if is_connected:
                 pause_s = self._pauses.after_ended_stream()
                 text = "the stream from the xDS server %s ended, trying again in %.1f s: %s"
@@ -109,7 +109,7 @@ class XdsClient(Generic[T]):
             try:
                 discovered = await _decode(response)
             except ValueError as exc:
-                raise StreamError(str(exc)) from exc
+                raise AdsError(str(exc)) from exc
             self._pauses.reset()
             reason = await self._take_over(discovered, response, use)
             del response  # a large one would stay until the next, which may come in days
@@ -153,7 +153,7 @@ class XdsClient(Generic[T]):
                 await self._sleep(RETRY_S)
 
     def _refuse(self, discovered: Discovered, reason: str) -> str:
-        self._refused = Refusal(discovered.digest, reason)
+        self._refused = RefusedResources(discovered.digest, reason)
         self._metrics.config_load_error.add()
         LOG.error(
             "the rules of version %s from the xDS server have errors, the last good rules stay in "

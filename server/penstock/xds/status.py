@@ -16,7 +16,7 @@ SOURCE: Final = "xds"
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedVersion:
     """A version that was answered with a NACK."""
 
     version: str
@@ -24,7 +24,7 @@ class Refused:
     reason: str
 
 
-class Status:
+class XdsStatus:
     def __init__(
         self, address: str, node: str, metrics: Metrics, clock_s: Callable[[], float] = time.time
     ) -> None:
@@ -33,7 +33,7 @@ class Status:
         self._clock_s = clock_s
         self._is_connected = False
         self._in_force = "no rules have come yet"
-        self._refused: Refused | None = None
+        self._refused: RefusedVersion | None = None
         for answer in (ACK, NACK):
             metrics.xds_responses.of(answer)
         self._show_version("")
@@ -48,7 +48,7 @@ class Status:
         self._show_version(version)
 
     def note_nack(self, version: str, reason: str) -> None:
-        self._refused = Refused(show(version), self._count(NACK), reason)
+        self._refused = RefusedVersion(show(version), self._count(NACK), reason)
 
     def lines(self) -> Iterator[str]:
         yield f"{self._from}: {'connected' if self._is_connected else 'not connected'}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pytest
-from penstock.cli.spans import Span, read_span
+from penstock.cli.time_spans import TimeSpan, read_span
 from penstock.cli.usage_plot import Row, plot_lines, tokens
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
@@ -158,7 +158,7 @@ def test_spans_begin_with_a_whole_window(
     window: Window, since: str | None, until: str | None, span: tuple[int, int]
 ) -> None:
     """A time inside a window stands for the whole window."""
-    assert read_span(window, since, until, at(2026, 11, 18, 14, 30)) == Span(window, *span)
+    assert read_span(window, since, until, at(2026, 11, 18, 14, 30)) == TimeSpan(window, *span)
 
 
 def test_a_time_before_the_epoch_is_an_error() -> None:
@@ -170,7 +170,7 @@ def test_a_time_before_the_epoch_is_an_error() -> None:
 def test_a_plot_shows_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what was given back has no bar."""
     monkeypatch.setenv("COLUMNS", "20")
-    span = Span(Window.HOUR, 0, DAY_MS)
+    span = TimeSpan(Window.HOUR, 0, DAY_MS)
     assert span.between([HOUR_MS, 3 * HOUR_MS]) == [HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS]
     rows = [Row("中文", Used(1, {"": 1_500})), Row("b", Used(0, {"": -1_000}))]
     assert list(plot(rows, [""], "")) == [

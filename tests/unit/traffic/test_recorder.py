@@ -18,7 +18,7 @@ from penstock.store.memory import MemoryStore
 from penstock.telemetry.metrics import Metrics
 from penstock.traffic import recorder as recorder_module
 from penstock.traffic import segments as segments_module
-from penstock.traffic.hashing import Names, make_hash, make_hide
+from penstock.traffic.hashing import NamesByHash, make_hash, make_hide
 from penstock.traffic.json_lines import Hide
 from penstock.traffic.reading import Reader
 from penstock.traffic.recorder import DISK, QUEUE, RECORD_BYTES, REQUESTS_A_SLICE, Recorder
@@ -264,7 +264,7 @@ def test_hashes_need_the_secret_and_known_names_are_found_again() -> None:
     hide = make_hide(("*",), SECRET)
     assert hide is not None
     hidden = Request("d", (Descriptor((("user", hide("user", "bob")), ("x", hide("x", "eve")))),))
-    restored = Names(SECRET, ["bob", "amy"]).restore(hidden).descriptors[0].entries
+    restored = NamesByHash(SECRET, ["bob", "amy"]).restore(hidden).descriptors[0].entries
     assert restored == (("user", "bob"), ("x", make_hash(SECRET, "eve")))
     assert make_hide((), SECRET) is None
 

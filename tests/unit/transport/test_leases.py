@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from penstock.config.rates import parse_limits
-from penstock.core.lease import MAX_AMOUNT, Ask, Refused
+from penstock.core.lease import MAX_AMOUNT, LeaseAsk, Refused
 from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.service.answer import Options
@@ -71,38 +71,42 @@ async def served(make_server: MakeServer) -> AsyncIterator[Served]:
 
 
 def ask(**amounts: int) -> bytes:
-    return encode_lease(Ask(USER, amounts))
+    return encode_lease(LeaseAsk(USER, amounts))
 
 
 @pytest.mark.parametrize(
     ("method", "asked", "text"),
     [
         ("Take", b"\xff\xff", "not a LeaseRequest"),
-        ("Take", Ask(USER, {}), "the request names no limit"),
-        ("Settle", Ask(USER, {}), "the request names no limit"),
-        ("Take", Ask(USER, {"rpm": -1}), "-1 is not an amount to take"),
-        ("Settle", Ask(USER, {"rpm": 1, "tpm": 0}), "0 is not an amount to settle"),
-        ("Take", Ask(USER, {"rpm": MAX_AMOUNT + 1}), "1000000000000001 is not an amount to take"),
-        ("Settle", Ask(USER, {"rpm": -MAX_AMOUNT - 1}), "-1000000000000001 is not an amount"),
+        ("Take", LeaseAsk(USER, {}), "the request names no limit"),
+        ("Settle", LeaseAsk(USER, {}), "the request names no limit"),
+        ("Take", LeaseAsk(USER, {"rpm": -1}), "-1 is not an amount to take"),
+        ("Settle", LeaseAsk(USER, {"rpm": 1, "tpm": 0}), "0 is not an amount to settle"),
         (
             "Take",
-            Ask(USER, {f"l{number}": 1 for number in range(MAX_AMOUNTS + 1)}),
+            LeaseAsk(USER, {"rpm": MAX_AMOUNT + 1}),
+            "1000000000000001 is not an amount to take",
+        ),
+        ("Settle", LeaseAsk(USER, {"rpm": -MAX_AMOUNT - 1}), "-1000000000000001 is not an amount"),
+        (
+            "Take",
+            LeaseAsk(USER, {f"l{number}": 1 for number in range(MAX_AMOUNTS + 1)}),
             "65 amounts in one request, at most 64",
         ),
         (
             "Take",
-            Ask(Key("user", "new"), {"rpm": 1}, {"rpm": "often"}),
+            LeaseAsk(Key("user", "new"), {"rpm": 1}, {"rpm": "often"}),
             "'often' is not a rate",
         ),
         (
             "Balances",
-            Ask(Key("user", "new"), {}, {f"l{n}": "1/s" for n in range(11)}),
+            LeaseAsk(Key("user", "new"), {}, {f"l{n}": "1/s" for n in range(11)}),
             "11 limits, at most 10",
         ),
     ],
 )
 async def test_bad_requests_get_a_code_and_a_message(
-    served: Served, method: str, asked: Ask | bytes, text: str
+    served: Served, method: str, asked: LeaseAsk | bytes, text: str
 ) -> None:
     """As every other method gives them."""
     data = asked if isinstance(asked, bytes) else encode_lease(asked)

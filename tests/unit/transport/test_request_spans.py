@@ -8,7 +8,7 @@ from types import MappingProxyType
 import grpc
 import pytest
 from penstock.config.rates import parse_limits
-from penstock.core.lease import Ask
+from penstock.core.lease import LeaseAsk
 from penstock.core.request import Descriptor, Request
 from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
@@ -75,7 +75,9 @@ async def test_leases_have_spans_too(make_server: MakeServer) -> None:
                 ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
                     f"/{LEASES}/{method}"
                 )
-                await ask(encode_lease(Ask(Key("user", "gpt-4"), {"rpm": 1})), timeout=PATIENCE_S)
+                await ask(
+                    encode_lease(LeaseAsk(Key("user", "gpt-4"), {"rpm": 1})), timeout=PATIENCE_S
+                )
         await server.stop(0)
         spans = {
             (span.name, span.attributes["rpc.method"], span.attributes["penstock.code"])

@@ -6,7 +6,7 @@ import logging
 import pytest
 from penstock.config.read_apart import ReadingError
 from penstock.config.rules import LoadedRules
-from penstock.transport.ads import KEEPALIVE_MS, AdsServer, StreamError, open_stream
+from penstock.transport.ads import KEEPALIVE_MS, AdsError, AdsServer, open_stream
 from penstock.transport.codec import RULES_TYPE, encode_discovery
 
 from tests.support.ads import Ads, config, limit, pack_response, serve_ads
@@ -171,9 +171,9 @@ async def test_a_stream_that_ended_takes_no_answer(ads: Ads) -> None:
         await stream.send(encode_discovery(NODE, ""))
         await asyncio.to_thread(wait_for, lambda: ads.heard, "a request")
         ads.cut()
-        with pytest.raises(StreamError, match="UNAVAILABLE: cut by the test"):
+        with pytest.raises(AdsError, match="UNAVAILABLE: cut by the test"):
             await stream.receive()
-        with pytest.raises(StreamError, match="the stream ended before an answer: cut by the test"):
+        with pytest.raises(AdsError, match="the stream ended before an answer: cut by the test"):
             await stream.send(encode_discovery(NODE, "v1", "nonce"))
 
 

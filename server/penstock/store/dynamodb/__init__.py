@@ -57,9 +57,9 @@ A hot key would ask the table for every few decisions. So a process that uses an
 again takes more with its write than its callers ask for, and answers the next callers from what it
 holds, without a call.
 
--   How much: as much as it used of the item in the last T (`Pace`), and never so much that less
-    than the same amount is left in the bucket. The write's condition guarantees this. T is a
-    hundredth of the time that fills the burst, at most 10 s; `accuracy` in the URL changes it.
+-   How much: as much as it used of the item in the last T (`RecentUse`), and never so much that
+    less than the same amount is left in the bucket. The write's condition guarantees this. T is a
+    hundredth of the time that fills the burst, at most 10 s; `accuracy` in the URL changes T.
 -   How long: a `Hold` is used for nine tenths of T. In the last tenth it goes back with the next
     write on the item. After T it goes back with a write of its own (`HoldingSender`, by a timer).
 -   One view: a decider sees an item with what this process holds of it, and so do hints. `loans.py`

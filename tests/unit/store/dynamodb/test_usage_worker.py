@@ -22,7 +22,7 @@ from penstock.store.dynamodb.usage.booking import Books
 from penstock.store.dynamodb.usage.opening import FindStream
 from penstock.store.dynamodb.usage.records import PoisonError, read_record
 from penstock.store.dynamodb.usage.store import DynamoUsage
-from penstock.store.dynamodb.usage.worker import LEASE_S, Aggregator
+from penstock.store.dynamodb.usage.worker import CLAIM_S, Aggregator
 from penstock.telemetry.metrics import Metrics
 
 from tests.support.tables import access_to, new_table, open_on
@@ -148,10 +148,10 @@ async def test_a_worker_killed_at_any_write_leaves_exact_sums(scene: Scene, land
                 await worker.turn()
         except DeadError:
             pass
-        scene.timer_s += 2 * LEASE_S
+        scene.timer_s += 2 * CLAIM_S
     survivor = scene.worker()
     await survivor.catch_up()
-    scene.timer_s += 2 * LEASE_S  # the dead worker's lease ends
+    scene.timer_s += 2 * CLAIM_S  # the dead worker's claim ends
     await survivor.catch_up()
     for n in range(3):
         assert await scene.total(f"user-{n}") == Used(expected, {"rpm": expected * (n + 1) * MILLI})
@@ -166,7 +166,7 @@ async def test_two_workers_on_the_same_shard_count_each_record_once(scene: Scene
     for n in range(20):
         await scene.take(f"user-{n % 2}", 2)
     await other.balance()
-    scene.timer_s += LEASE_S
+    scene.timer_s += CLAIM_S
     await other.balance()  # takes the shard of the first, which has not told that it is alive
     one._balanced_s = other._balanced_s = scene.timer_s  # noqa: SLF001 - both go on as they are
     await asyncio.gather(one.turn(), other.turn())
@@ -178,7 +178,7 @@ async def test_two_workers_on_the_same_shard_count_each_record_once(scene: Scene
 
 
 async def test_a_worker_that_leaves_is_followed_at_once(scene: Scene) -> None:
-    """Nobody waits for the end of its lease."""
+    """Nobody waits for the end of its claim."""
     one, other = scene.worker(), scene.worker()
     await scene.take("bob")
     await one.catch_up()
@@ -201,7 +201,7 @@ async def test_one_count_waits_for_workers_that_may_be_dead(scene: Scene) -> Non
             await one.balance()
         await other.catch_up()
         waits.append(other.waits_for_others)
-        scene.timer_s += LEASE_S if is_alive else 10
+        scene.timer_s += CLAIM_S if is_alive else 10
     assert waits == [True, False, False]
     await scene.take("bob")
     await other.run_once()
@@ -221,12 +221,12 @@ async def test_a_second_count_of_the_whole_stream_adds_nothing(scene: Scene) -> 
             ExpressionAttributeValues={":pk": {"S": "STREAMS#"}},
         )
         label = found["Items"][0]["SK"]["S"]
-        leases = await scene.sdk.query(
+        claims = await scene.sdk.query(
             TableName=scene.location.table,
             KeyConditionExpression="PK = :pk",
             ExpressionAttributeValues={":pk": {"S": f"STREAM#{label}"}},
         )
-        for item in leases["Items"]:
+        for item in claims["Items"]:
             key = {name: item[name] for name in ("PK", "SK")}
             await scene.sdk.delete_item(TableName=scene.location.table, Key=key)
     assert await scene.total("bob") == Used(3, {"rpm": 4 * MILLI})
@@ -345,11 +345,11 @@ async def test_records_that_are_gone_are_told(
     for amount in (8, 16):
         streams.write("1/a", "bob", amount)
     streams.shards["1/a"].trimmed = 4
-    scene.timer_s += 2 * LEASE_S
+    scene.timer_s += 2 * CLAIM_S
     access = scene.access()
     late = scene.worker(access, streams, "t/stream/1")
     await late.catch_up()
-    scene.timer_s += 2 * LEASE_S
+    scene.timer_s += 2 * CLAIM_S
     await late.catch_up()
     assert (await scene.total("bob")).amounts == {"rpm": (7 + 16) * MILLI}
     assert access.metrics.usage_gaps.value == 1

@@ -19,7 +19,7 @@ What decides, and never awaits:
     combined_take.py  what callers take together from one item, and the write for it
 
 Taking ahead, which never awaits either:
-    pace.py           how much this process uses of an item
+    recent_use.py     how much this process uses of an item
     hold.py           tokens of one item that this process holds
     held.py           all that is held: answers from it, and what to take ahead
     loans.py          a write for the table, from a write on the item as this process sees it

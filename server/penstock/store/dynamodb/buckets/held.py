@@ -21,9 +21,9 @@ from penstock.core.take import Drawn, Key, Mode, Take, Taken
 from penstock.store.dynamodb.buckets.asks import Verdict
 from penstock.store.dynamodb.buckets.decider import Send
 from penstock.store.dynamodb.buckets.hints import KEPT, Hint, Hints
-from penstock.store.dynamodb.buckets.hold import Hold, Reservation, Shown, undone_takes
+from penstock.store.dynamodb.buckets.hold import Hold, Reservation, ShownHint, undone_takes
 from penstock.store.dynamodb.buckets.loans import Amounts, Back, lend, used_by, with_held
-from penstock.store.dynamodb.buckets.pace import SLOTS, Pace
+from penstock.store.dynamodb.buckets.recent_use import SLOTS, RecentUse
 from penstock.store.dynamodb.buckets.terms import TOLERANCE, Terms
 from penstock.store.dynamodb.buckets.writes import Create, Settle, Write
 from penstock.store.dynamodb.items.images import Image
@@ -55,7 +55,7 @@ class _Use(NamedTuple):
 
     limits: tuple[Limit, ...]
     fingerprint: str
-    pace: Pace
+    recent: RecentUse
 
 
 class Held:
@@ -143,11 +143,11 @@ class Held:
             hold.left[0] = left - amount
             hold.unrecorded += 1
             hold.unshown += amount
-            hold.pace.add_one(amount, now_ms)
+            hold.recent.add_one(amount, now_ms)
         self.served += 1
         return Taken((Drawn(True, balance),), None, rf)
 
-    def _show(self, hold: Hold) -> Shown | None:
+    def _show(self, hold: Hold) -> ShownHint | None:
         """What the hint of a hold shows, if it is an item with one limit, and under its terms."""
         hint = self._hints.get(hold.key)
         if hint is None or (image := hint.image) is None or len(image.item.buckets) > 1:
@@ -155,7 +155,7 @@ class Held:
         if image.fingerprint != hold.terms.fingerprint:
             return None
         rf, ((limit, tokens, _, _),), *_ = image.item
-        return Shown(
+        return ShownHint(
             hint, tokens, limit.burst, limit.refill, limit.period_ms, rf, credit(limit, 0, rf)
         )
 
@@ -243,7 +243,7 @@ class Held:
         """Count what was used, and show it in the hint. Less than 0 is what was put back."""
         if not any(used):
             return
-        hold.pace.add(used, now_ms, 1 if sum(used) > 0 else -1)
+        hold.recent.add(used, now_ms, 1 if sum(used) > 0 else -1)
         if (current := self._holds.get(hold.key)) is not None:
             self._show_use(current)
         self._show_less(hold, used)
@@ -348,11 +348,11 @@ class Held:
         if amounts is None:
             return None
         usable_ms = int(self.t_ms(terms) * USABLE)
-        return Hold(write.key, terms, amounts, now_ms, usable_ms, use.pace)
+        return Hold(write.key, terms, amounts, now_ms, usable_ms, use.recent)
 
     def _amounts_ahead(self, use: _Use, left: Amounts, now_ms: int) -> list[int] | None:
         """As much as was used in the last T, if as much again stays in each bucket; or less."""
-        uses, used = use.pace.used(now_ms)
+        uses, used = use.recent.used(now_ms)
         most = uses
         for limit, amount in zip(use.limits, used, strict=True):
             if amount > 0:
@@ -369,12 +369,12 @@ class Held:
             window_ms = int(self.t_ms(terms) * USABLE)
             if window_ms < SLOTS:
                 return
-            use = _Use(terms.limits, terms.fingerprint, Pace(len(terms.limits), window_ms))
+            use = _Use(terms.limits, terms.fingerprint, RecentUse(len(terms.limits), window_ms))
         self._uses[key] = use
         used = used_by(write)
         amounts = [max(used.get(limit.name, 0), 0) for limit in terms.limits]
         uses = sum([any(take.key == key for take in ask.takes) for ask in send.asks])
-        use.pace.add(amounts, send.now_ms, uses if any(amounts) else 0)
+        use.recent.add(amounts, send.now_ms, uses if any(amounts) else 0)
         if len(self._uses) > self._kept:
             oldest = next(iter(self._uses))
             del self._uses[oldest]

@@ -7,11 +7,11 @@ from penstock.core.draft import Draft, is_take
 from penstock.core.take import Key, Take
 from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.loans import Back
-from penstock.store.dynamodb.buckets.pace import Pace
+from penstock.store.dynamodb.buckets.recent_use import RecentUse
 from penstock.store.dynamodb.buckets.terms import Terms
 
 
-class Shown(NamedTuple):
+class ShownHint(NamedTuple):
     """What a hint shows of an item with one limit, made ready for quick answers."""
 
     hint: Hint
@@ -28,7 +28,7 @@ class Hold:
     """Tokens of one item that this process has taken, and has not used yet."""
 
     __slots__ = (
-        "key", "left", "limits", "pace", "shown", "taken_ms", "terms", "unrecorded", "unshown",
+        "key", "left", "limits", "recent", "shown", "taken_ms", "terms", "unrecorded", "unshown",
         "usable_ms",
     )  # fmt: skip
 
@@ -39,7 +39,7 @@ class Hold:
         left: Sequence[int],
         taken_ms: int,
         usable_ms: int,
-        pace: Pace,
+        recent: RecentUse,
         unrecorded: int = 0,
     ) -> None:
         self.key = key
@@ -49,11 +49,11 @@ class Hold:
         """What is left of each limit."""
         self.taken_ms = taken_ms
         self.usable_ms = usable_ms
-        self.pace = pace
+        self.recent = recent
         self.unrecorded = unrecorded
         """Takes that were answered from this, and are not on record yet. The next write counts
         them. Less than 0: takes that are on record, and were undone."""
-        self.shown: Shown | None = None
+        self.shown: ShownHint | None = None
         self.unshown = 0
         """What was used of the only limit since, and is not yet in the hint."""
 
@@ -62,7 +62,9 @@ class Hold:
         return take.limits == self.limits and 0 <= now_ms - self.taken_ms < self.usable_ms
 
     def part(self, amounts: Sequence[int], taken_ms: int, unrecorded: int = 0) -> "Hold":
-        return Hold(self.key, self.terms, amounts, taken_ms, self.usable_ms, self.pace, unrecorded)
+        return Hold(
+            self.key, self.terms, amounts, taken_ms, self.usable_ms, self.recent, unrecorded
+        )
 
     def back(self, fingerprint: str) -> Back:
         """What goes back to an item that was settled under these terms.

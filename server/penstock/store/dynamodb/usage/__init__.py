@@ -5,7 +5,7 @@
     booking.py     sums a batch of records, and writes each window once
     aside.py       records that can't be counted
     shards.py      the shards of a stream, and which of them a worker reads. Never awaits
-    leases.py      who reads which shard, and how far: items of the table
+    claims.py      who reads which shard, and how far: items of the table
     reading.py     one shard, batch by batch
     worker.py      `penstock aggregate`: all shards, beside other workers
     batches.py     the same for a batch that AWS Lambda hands over

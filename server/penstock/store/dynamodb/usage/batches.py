@@ -1,7 +1,7 @@
 """Usage from batches that AWS Lambda reads from the stream and hands over.
 
 AWS Lambda hands the batches of a shard over in their order, and a failed batch again. So there are
-no leases and no checkpoints here. The windows are written by the same code as those of a worker.
+no claims and no checkpoints here. The windows are written by the same code as those of a worker.
 """
 
 import time

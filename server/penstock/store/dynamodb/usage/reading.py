@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from penstock.store.dynamodb.aws.streams import StreamCalls, StreamError
 from penstock.store.dynamodb.usage.booking import Books
-from penstock.store.dynamodb.usage.leases import Leases
+from penstock.store.dynamodb.usage.claims import Claims
 from penstock.store.dynamodb.usage.records import PoisonError, sequence_of, written_ms
 from penstock.telemetry.metrics import Metrics
 
@@ -28,7 +28,7 @@ class ShardReader:
         self,
         streams: StreamCalls,
         books: Books,
-        leases: Leases,
+        claims: Claims,
         metrics: Metrics,
         arn: str,
         shard: str,
@@ -42,7 +42,7 @@ class ShardReader:
         """The shard has another owner."""
         self._streams = streams
         self._books = books
-        self._leases = leases
+        self._claims = claims
         self._metrics = metrics
         self._sequence = sequence
         self._iterator: str | None = None
@@ -76,7 +76,7 @@ class ShardReader:
 
     async def release(self) -> None:
         """Give the shard up, for another worker."""
-        await self._leases.release(self.arn, self.shard)
+        await self._claims.release(self.arn, self.shard)
 
     async def _next(self) -> Any:
         if self._iterator is None:
@@ -94,7 +94,7 @@ class ShardReader:
 
     async def _save(self, now_ms: int) -> None:
         self._unsaved = 0
-        is_ours = await self._leases.checkpoint(
+        is_ours = await self._claims.checkpoint(
             self.arn, self.shard, self._sequence, now_ms, is_finished=self.is_finished
         )
         self.is_lost = not is_ours

@@ -67,8 +67,8 @@ class Watch:
     Only this worker's own timer counts, so clocks may differ.
     """
 
-    def __init__(self, lease_s: float) -> None:
-        self._lease_s = lease_s
+    def __init__(self, claim_s: float) -> None:
+        self._claim_s = claim_s
         self._seen: dict[str, tuple[int, float]] = {}
         self.proven: set[str] = set()
         """Workers that have raised their count since this worker looks."""
@@ -84,7 +84,7 @@ class Watch:
             else (beat, timer_s)
             for worker, beat in beats.items()
         }
-        return set(_alive(self._seen, timer_s - self._lease_s))
+        return set(_alive(self._seen, timer_s - self._claim_s))
 
 
 def _alive(seen: Mapping[str, tuple[int, float]], since_s: float) -> Iterable[str]:

@@ -11,7 +11,7 @@ from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.streams import StreamCalls, StreamError
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.usage.booking import Books
-from penstock.store.dynamodb.usage.leases import Leases
+from penstock.store.dynamodb.usage.claims import Claims
 from penstock.store.dynamodb.usage.reading import ShardReader
 from penstock.store.dynamodb.usage.shards import (
     Shard,
@@ -26,7 +26,7 @@ from penstock.store.retention_port import EventArchive
 LOG: Final = logging.getLogger(__name__)
 
 BEAT_S: Final = 10.0
-LEASE_S: Final = 3 * BEAT_S
+CLAIM_S: Final = 3 * BEAT_S
 """A worker that has not told for so long that it is alive loses its shards to others."""
 
 POLL_S: Final = 1.0
@@ -59,9 +59,9 @@ class Aggregator:
         self._access = access
         self._streams = streams
         self._find_stream = find_stream
-        self._leases = Leases(access, me or uuid4().hex)
+        self._claims = Claims(access, me or uuid4().hex)
         self._books = Books(access, archive)
-        self._watch = Watch(LEASE_S)
+        self._watch = Watch(CLAIM_S)
         self._timer_s = timer_s
         self._clock_s = clock_s
         self._balanced_s: float | None = None
@@ -94,7 +94,7 @@ class Aggregator:
     async def run_once(self) -> int:
         """Count all that there is; returns how many records there were.
 
-        Shards of a worker that may have died are waited for, until its lease ends.
+        Shards of a worker that may have died are waited for, until its claim ends.
         """
         records = await self.catch_up()
         while self.waits_for_others:
@@ -144,20 +144,20 @@ class Aggregator:
             self._arn, self._readers = arn, {}
         now_ms = int(self._clock_s() * 1000)
         self._beats += 1
-        await self._leases.beat(arn, self._beats, now_ms)
-        states, beats = await self._leases.read(arn)
-        alive = self._watch.see(beats, self._timer_s()) | {self._leases.me}
+        await self._claims.beat(arn, self._beats, now_ms)
+        states, beats = await self._claims.read(arn)
+        alive = self._watch.see(beats, self._timer_s()) | {self._claims.me}
         ready = find_ready(shards, states)
-        owners = {_owner(states, shard) for shard in ready} & (alive - {self._leases.me})
+        owners = {_owner(states, shard) for shard in ready} & (alive - {self._claims.me})
         self.waits_for_others = bool(owners - self._watch.proven)
-        claimed, released = assign(self._leases.me, ready, states, alive)
+        claimed, released = assign(self._claims.me, ready, states, alive)
         for shard in released:
             self._readers.pop(shard.id, None)
-            await self._leases.release(arn, shard.id)
-        owned = [shard for shard in ready if _owner(states, shard) == self._leases.me]
+            await self._claims.release(arn, shard.id)
+        owned = [shard for shard in ready if _owner(states, shard) == self._claims.me]
         mine = {shard.id for shard in owned} - {shard.id for shard in released}
         for shard in claimed:
-            if await self._leases.claim(arn, shard.id, _owner(states, shard), now_ms):
+            if await self._claims.claim(arn, shard.id, _owner(states, shard), now_ms):
                 mine.add(shard.id)
                 self._readers.pop(shard.id, None)
         self._readers = {
@@ -166,12 +166,12 @@ class Aggregator:
         }
 
     async def leave(self) -> None:
-        """Give up all shards, so that others need not wait for the lease to end."""
+        """Give up all shards, so that others need not wait for the claim to end."""
         for reader in self._readers.values():
             await reader.release()
         self._readers = {}
         if self._arn:
-            await self._leases.leave(self._arn, int(self._clock_s() * 1000))
+            await self._claims.leave(self._arn, int(self._clock_s() * 1000))
 
     async def _choose_stream(self) -> tuple[str, list[Shard]]:
         """The stream to read: the oldest that is not counted to its end, and its shards.
@@ -179,7 +179,7 @@ class Aggregator:
         A table has several if somebody turned its stream off and on again.
         """
         latest = await self._find_stream()
-        known = [arn for arn in await self._leases.list_streams() if arn != latest]
+        known = [arn for arn in await self._claims.list_streams() if arn != latest]
         for arn in known:
             try:
                 shards = await self._list_shards(arn)
@@ -187,11 +187,11 @@ class Aggregator:
                 if exc.code != GONE:
                     raise
                 continue
-            states = (await self._leases.read(arn)).shards
+            states = (await self._claims.read(arn)).shards
             if any(not states.get(shard.id, ShardState()).is_finished for shard in shards):
                 return arn, shards
         if latest != self._arn:
-            await self._leases.note_stream(latest, int(self._clock_s() * 1000))
+            await self._claims.note_stream(latest, int(self._clock_s() * 1000))
         return latest, await self._list_shards(latest)
 
     async def _list_shards(self, arn: str) -> list[Shard]:
@@ -210,7 +210,7 @@ class Aggregator:
     def _reader(self, arn: str, shard: str, state: ShardState | None) -> ShardReader:
         sequence = None if state is None else state.sequence
         metrics = self._access.metrics
-        return ShardReader(self._streams, self._books, self._leases, metrics, arn, shard, sequence)
+        return ShardReader(self._streams, self._books, self._claims, metrics, arn, shard, sequence)
 
 
 def _owner(states: dict[str, ShardState], shard: Shard) -> str | None:

@@ -4,7 +4,7 @@
     STREAM#{label}    #SHARD#{id}       a shard: its owner, and how far it is counted
     STREAM#{label}    #WORKER#{id}      a worker: a count that it raises while it is alive
 
-A lease only saves work. The markers of windows keep the sums exact, also if two workers read the
+A claim only saves work. The markers of windows keep the sums exact, also if two workers read the
 same shard for a while.
 """
 
@@ -36,7 +36,7 @@ class Situation(NamedTuple):
     beats: dict[str, int]
 
 
-class Leases:
+class Claims:
     def __init__(self, access: TableAccess, me: str) -> None:
         self._access = access
         self.me = me

@@ -7,7 +7,7 @@ SLOTS: Final = 8
 """The window slides in steps of an eighth, so that adding to it costs no more than an addition."""
 
 
-class Pace:
+class RecentUse:
     """What was used of an item in the last `window_ms`: never more than that, and on average
     fifteen sixteenths of it."""
 

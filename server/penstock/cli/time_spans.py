@@ -18,7 +18,7 @@ SHOWN_MS: Final = {
 """How far back windows are shown if nobody says otherwise."""
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """Windows that begin at `since_ms` or later, and before `until_ms`."""
 
     window: Window
@@ -42,13 +42,13 @@ class Span(NamedTuple):
         return found
 
 
-def read_span(window: Window, since: str | None, until: str | None, now_ms: int) -> Span:
+def read_span(window: Window, since: str | None, until: str | None, now_ms: int) -> TimeSpan:
     """The span that `--since` and `--until` name. It begins with a whole window."""
     since_ms = now_ms - SHOWN_MS[window] if since is None else _read("--since", since, now_ms)
     until_ms = now_ms + 1 if until is None else _read("--until", until, now_ms)
     if until_ms <= since_ms:
         raise ConfigError("--since: it has to be before --until")
-    return Span(window, window.start_ms(since_ms), until_ms)
+    return TimeSpan(window, window.start_ms(since_ms), until_ms)
 
 
 def _read(flag: str, text: str, now_ms: int) -> int:
