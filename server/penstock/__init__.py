@@ -2,6 +2,8 @@
 
 `open` and `connect` are for programs (docs/python.md). They import what they need when a gate is
 opened, so that the command `penstock` starts fast.
+
+docs/how-it-works.md has pictures, and a map of all rooms: which folder has the code for what.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The archive of the audit: where audit events go when the store lets go of them.
+"""The archive of the audit: where audit events go before the store removes them.
 
 An archive is a folder of files, in a directory or in S3. Each file holds a batch of events as gzip
 JSON lines, the oldest first:
@@ -12,9 +12,9 @@ JSON lines, the oldest first:
 
 Exactly once for a reader
 -------------------------
-Whoever lets go of events writes them to the archive first, and removes them from the store then. A
-crash in between leaves the events in both, and the next batch has some of them again. So events may
-be in several files. Each has an id, and the reader shows each id once.
+A server writes events to the archive first, and then removes them from the store. A crash in
+between leaves the events in both, and the next batch has some of these events again. So an event
+may be in several files. Each event has an id, and the reader shows each id once.
 """
 
 from penstock.archive.open import open_archive, opened_archive

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
-from penstock.archive import open_archive
+from penstock.archive import opened_archive
+from penstock.archive.archive import AuditArchive
 from penstock.cli.store import PAGE, add_store_flags, check_name, check_plain, with_store
 from penstock.cli.tables import (
     format_pairs,
@@ -122,26 +123,24 @@ async def _latest(store: Store, subject: str, last: int, archive: str) -> list[A
         after = page.next
         if after is None:
             break
-    if archive:
-        events += await _archived(archive, subject, last - len(events), events)
+    async with opened_archive(archive) as opened:
+        if opened is not None:
+            events += await _archived(opened, subject, last - len(events), events)
     return events
 
 
 async def _archived(
-    url: str, subject: str, most: int, stored: Sequence[AuditEvent]
+    archive: AuditArchive, subject: str, most: int, stored: Sequence[AuditEvent]
 ) -> list[AuditEvent]:
     """The latest changes that are only in the archive. All of them are older than `stored`."""
-    archive, events = await open_archive(url), list[AuditEvent]()
-    try:
-        async with aclosing(archive.read(subject)) as archived:
-            async for event in archived:
-                if len(events) >= most:
-                    break
-                # An event that was archived a moment ago may still be in the store.
-                if event not in stored:
-                    events.append(event)
-    finally:
-        await archive.close()
+    events: list[AuditEvent] = []
+    async with aclosing(archive.read(subject)) as archived:
+        async for event in archived:
+            if len(events) >= most:
+                break
+            # An event that was archived a moment ago may still be in the store.
+            if event not in stored:
+                events.append(event)
     return events
 
 

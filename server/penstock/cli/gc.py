@@ -18,8 +18,9 @@ from penstock.store.retention_port import RetentionStore
 from penstock.telemetry.metrics import Metrics
 
 EXAMPLES: Final = """\
-A server does the same in small steps while it runs. Idle buckets are full again, so nothing is lost
-with them. If --audit-archive names an archive, audit events go there first.
+A server does the same in small steps while it runs. Idle buckets are full again, so nothing is
+lost. If --audit-archive names an archive, the command writes audit events there before it removes
+them.
 
 examples:
   penstock gc --dry-run
@@ -58,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if store.retention is None:
             raise ConfigError(
                 f"store '{settings.store}': DynamoDB removes what has expired by itself, by the "
-                "table's TTL; `penstock table check` tells whether the TTL is on"
+                "table's TTL; `penstock table status` tells whether the TTL is on"
             )
         async with opened_archive(settings.audit_archive) as archive:
             retention = Retention(store.retention, archive, settings.audit_retention, Metrics())
