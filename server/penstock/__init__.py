@@ -32,8 +32,8 @@ def open(  # noqa: A001 - as in `penstock.open`, which nobody imports with *
 ) -> "Gate":
     """Take from a store without a server: `memory:`, `sqlite:///limits.db`, `dynamodb://table`.
 
-    Use it with `async with`. ConfigError then, if there is no such store. `limits` are in force
-    where nothing is stored, such as {"rpm": "100/minute"}.
+    Use the gate with `async with`, which raises ConfigError if there is no such store. `limits`,
+    such as {"rpm": "100/minute"}, are in force where no limits are stored.
     """
     from penstock.client.embedded import open_leases
     from penstock.client.gate import Gate
@@ -55,7 +55,8 @@ def connect(
 ) -> "Gate":
     """Take through a running server: `HOST`, `HOST:PORT` or `unix:PATH`.
 
-    Use it with `async with`. Each of `tls`, `ca`, `cert`, `key` and `server_name` turns on TLS.
+    Use the gate with `async with`. Each of `tls`, `ca`, `cert`, `key` and `server_name` turns on
+    TLS.
     """
     from penstock.client.gate import Gate
     from penstock.client.remote import reach_leases

@@ -13,7 +13,7 @@ def add_action(
     parser: argparse.ArgumentParser = actions.add_parser(
         name,
         help=text,
-        description=f"{text.capitalize()}.",
+        description=f"{text[0].upper()}{text[1:]}.",
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -13,9 +13,9 @@ from penstock.telemetry.logs import set_up
 
 EXAMPLES: Final = """\
 Only the store on DynamoDB needs this worker: with SQLite, the server itself counts. Run one worker,
-or several: they share the work, and one takes over if another dies. A stream keeps its records for
-24 hours, so no worker may be away for longer. In place of a worker, AWS Lambda can do the same, see
-deploy/aws/README.md.
+or several: they share the work, and if one dies, the others take over its part. A stream keeps its
+records for 24 hours, so some worker must run at least once a day. AWS Lambda can do the work of a
+worker: see deploy/aws/README.md.
 
 With --audit-archive, the worker also archives the audit events that the table's TTL removes.
 
@@ -32,7 +32,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "aggregate",
         help="count the usage of a DynamoDB table, from its stream",
-        description="Count what entities consume from a DynamoDB table, until SIGTERM or Ctrl-C.",
+        description="Count usage from the stream of a DynamoDB table, until SIGTERM or Ctrl-C.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""`penstock gc`: lets go of old records now, instead of in small steps while a server runs."""
+"""`penstock gc`: removes old records now, instead of in small steps while a server runs."""
 
 import argparse
 import os

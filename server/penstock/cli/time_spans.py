@@ -34,7 +34,7 @@ class TimeSpan(NamedTuple):
         return self.window.label(self.window.start_ms(self.until_ms - 1))
 
     def between(self, starts: Collection[int]) -> list[int]:
-        """All windows from the first of some to the last, so that a plot shows the gaps."""
+        """All windows from the first start to the last, so that a plot shows the gaps."""
         at_ms, found = min(starts), []
         while at_ms <= max(starts):
             found.append(at_ms)
@@ -47,7 +47,7 @@ def read_span(window: Window, since: str | None, until: str | None, now_ms: int)
     since_ms = now_ms - SHOWN_MS[window] if since is None else _read("--since", since, now_ms)
     until_ms = now_ms + 1 if until is None else _read("--until", until, now_ms)
     if until_ms <= since_ms:
-        raise ConfigError("--since: it has to be before --until")
+        raise ConfigError("--since has to be before --until")
     return TimeSpan(window, window.start_ms(since_ms), until_ms)
 
 

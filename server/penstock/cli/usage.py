@@ -68,10 +68,10 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         nargs="?",
         const="10",
-        help="the N entities that used most of resource R (default: 10), in this month",
+        help="the N entities that used most of resource R (default: 10), by default in this month",
     )
     parser.add_argument(
-        "--limit", metavar="L", help="bars and order by limit L (default: by takes)"
+        "--limit", metavar="L", help="show bars for limit L, and sort by it (default: takes)"
     )
     add_store_flags(parser, reads=True)
     parser.add_argument("--csv", action="store_true", help="print CSV for spreadsheets")
@@ -106,7 +106,7 @@ def _run_top(arguments: argparse.Namespace) -> int:
     if arguments.resource is None:
         raise ConfigError("--top: give --resource, too")
     if arguments.entity is not None or arguments.children:
-        raise ConfigError("--top: it is for a resource; leave the entity and --children out")
+        raise ConfigError("--top is for a resource: leave the entity and --children out")
     if not _COUNT.fullmatch(arguments.top) or int(arguments.top) == 0:
         raise ConfigError(f"--top: '{arguments.top}' is not a whole number from 1 to 999999")
     now, window = now_ms(), Window(arguments.window)

@@ -6,7 +6,7 @@ The life of a lease. `Gate.acquire` checks the amounts and asks a `LeasePort` to
 forms can't differ in what they answer.
 
 All that a lease writes are errands (`service/errands.py`): they go on if the caller is cancelled.
-A cancelled `acquire` gives back what it took, as soon as it is known. A block that raises waits for
-its rollback; if it is cancelled once more, the rollback goes on without it. Closing the gate waits
-for all of that.
+A cancelled `acquire` waits for the answer in an errand, and gives back what it took. A block that
+raises waits until its lease is given back. If the block is cancelled once more, the errand goes on
+without the block. Closing the gate waits for all errands.
 """

@@ -402,7 +402,7 @@ class Settings:
         "PENSTOCK_RECORD_HASH_KEY",
         TEXT,
         "",
-        "secret of these hashes, at least 16 characters (default: random, for one run)",
+        "secret of the hashes in a recording, at least 16 characters; empty: random at each start",
         is_secret=True,
     )
     use_prometheus: bool = _setting(

@@ -23,7 +23,7 @@ class Window(Enum):
     MONTH = "month"
 
     def start_ms(self, at_ms: int) -> int:
-        """When the window began that a time lies in."""
+        """The start of the window that contains a time."""
         if self is Window.MONTH:
             days = at_ms // DAY_MS
             _, _, day = _date(days)
@@ -32,7 +32,7 @@ class Window(Enum):
         return at_ms - at_ms % size_ms
 
     def next_ms(self, start_ms: int) -> int:
-        """When the window after the one that begins at `start_ms` begins."""
+        """The start of the next window. `start_ms` is the start of this window."""
         if self is Window.MONTH:
             return self.start_ms(start_ms + 31 * DAY_MS)
         return start_ms + (HOUR_MS if self is Window.HOUR else DAY_MS)
@@ -126,7 +126,7 @@ def consumed_before(before: Item | None, after: Item) -> dict[str, int]:
 def _date(days: int) -> tuple[int, int, int]:
     """Year, month and day, from days since 1970-01-01, in the Gregorian calendar.
 
-    Years begin with March here, so that the day that leap years have more is the last of its year.
+    Years begin with March here, so that the extra day of a leap year is the last day of its year.
     """
     era, day_of_era = divmod(days + 719_468, 146_097)
     leaps = day_of_era // 1_460 - day_of_era // 36_524 + day_of_era // 146_096

@@ -73,7 +73,7 @@ async def _give_back(
 ) -> None:
     await asyncio.wait([taking])
     if taking.cancelled() or taking.exception() is not None:
-        return  # If this consumed something, nobody knows.
+        return  # Nobody knows whether the failed take consumed something.
     recorded = taking.result()
     if isinstance(recorded, Refused):
         return
@@ -131,8 +131,8 @@ class Leases:
         plan, taken, _ = await self._carry_out(ask, _reports(ask))
         recorded = _drawn(plan.takes, ask.amounts)
         self._metrics.refunds.add(sum(-amount for amount in recorded.values() if amount < 0))
-        # Only the sum of what is not on record is known. So that never too much is given back, each
-        # limit is told as if all of the sum were its own, at the level where the sum is largest.
+        # Only the sum of what was dropped is known, for each level, and not for each limit. A lease
+        # must never give back too much. So each limit counts the largest of these sums as its own.
         dropped = -(-max([outcome.dropped for outcome in taken], default=0) // MILLI)
         return {
             name: amount if amount < 0 else max(0, amount - dropped)

@@ -1,4 +1,4 @@
-"""Lets go of old records, in small steps, and archives audit events before that.
+"""Removes old records in small steps, and archives audit events before that.
 
 The law of this file: an audit event is removed from the store only after the archive has it.
 """
@@ -15,7 +15,7 @@ from penstock.telemetry.metrics import Metrics
 LOG: Final = logging.getLogger(__name__)
 
 PAUSE_S: Final = 600.0
-"""Between two looks for old records. Nobody waits for their removal."""
+"""Between two searches for old records. Nobody waits for the removal of old records."""
 
 STEP: Final = 500
 """Events, or buckets, of one step. Removing so many takes SQLite some milliseconds."""
@@ -36,13 +36,13 @@ class Retention:
         self._metrics = metrics
 
     async def keep_small(self, clock_ms: Callable[[], int]) -> None:
-        """Let go of old records now and then, for ever."""
+        """Remove old records now and then, for ever."""
         while True:
             await asyncio.sleep(PAUSE_S)
             await self.work_off(clock_ms())
 
     async def work_off(self, now_ms: int) -> None:
-        """Let go of all records that are old by now. What can't be done waits for the next time."""
+        """Remove all records that are old by now. After a failure, the next run tries again."""
         try:
             while await self.remove_audit(now_ms) is not None:
                 pass

@@ -55,7 +55,7 @@ class Segments:
             raise ConfigError(f"--record-trace: files can't be written to {folder}")
 
     def write(self, member: bytes) -> None:
-        """Add a complete gzip member. OSError if it can't be written. Then nothing is."""
+        """Add a complete gzip member. On OSError, nothing of the member is in the file."""
         if len(member) > self._file_bytes:
             raise OSError(0, f"{len(member)} bytes at once are more than a file may have")
         if self._size + len(member) > self._file_bytes or not self._is_there():
@@ -70,7 +70,7 @@ class Segments:
             while written < len(member):
                 written += os.write(file, member[written:])
         except OSError:
-            # What is there of the member could not be read. On a full disk this makes room, too.
+            # Nobody can read a part of a member. On a full disk this makes room, too.
             os.ftruncate(file, self._size)
             self.close()
             raise

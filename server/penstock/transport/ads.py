@@ -76,7 +76,7 @@ class AdsStream:
             await self._call.write(request)
         except grpc.aio.AioRpcError as exc:
             raise _explained(exc, self._server) from exc
-        except asyncio.InvalidStateError as exc:  # it ended before this call, and gRPC says only so
+        except asyncio.InvalidStateError as exc:  # the stream ended before this call
             details = show(await self._call.details())
             raise AdsError(f"the stream ended before an answer: {details}") from exc
 

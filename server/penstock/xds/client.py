@@ -112,7 +112,7 @@ class XdsClient(Generic[T]):
                 raise AdsError(str(exc)) from exc
             self._pauses.reset()
             reason = await self._take_over(discovered, response, use)
-            del response  # a large one would stay until the next, which may come in days
+            del response  # else it stays in memory until the next response, maybe for days
             if reason:
                 self.status.note_nack(discovered.version, reason)
             else:

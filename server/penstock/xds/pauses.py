@@ -1,4 +1,4 @@
-"""How long the client waits before it connects again. This file never waits itself."""
+"""How long the client waits before it connects again. Nothing in this file waits."""
 
 import random
 from collections.abc import Callable

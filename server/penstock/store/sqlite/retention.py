@@ -1,4 +1,4 @@
-"""What the file lets go of: audit events and idle buckets, a few rows at a time."""
+"""Removes old audit events and idle buckets from the file, a few rows at a time."""
 
 import sqlite3
 from collections.abc import Sequence

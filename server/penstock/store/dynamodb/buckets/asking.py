@@ -1,9 +1,9 @@
 """Asks for the takes of one family: from what this process holds, and from the table.
 
-Where tokens of a busy parent are held, a family needs no transaction. The parent's part comes from
-what is held, and the child is one write. It is still all or none: if the child refuses, the
-parent's part goes back to what is held. If nothing of a busy parent is held at the moment, a write
-on the parent alone takes its part, and more of it ahead.
+If this process holds tokens of a busy parent, a family needs no transaction. The parent's part
+comes from the held tokens, and the child is one write. The family still takes all or nothing: if
+the child refuses, the parent's part goes back to the held tokens. If this process holds no tokens
+of a busy parent at the moment, a write on the parent alone takes the parent's part, and more ahead.
 """
 
 import asyncio

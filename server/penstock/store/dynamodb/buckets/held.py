@@ -1,12 +1,12 @@
-"""Tokens that this process has taken ahead, and answers from without a call. Never awaits.
+"""Tokens that this process has taken ahead, to answer takes without a call. Never awaits.
 
-The laws of this file: tokens are never made. What is held was taken from the table by a write, at
-most T ago. It is used once, or goes back. What is used of it is no more than what was taken, so law
-1 holds with the credit over one more T.
+The laws of this file: a write took each held token from the table, at most T ago. Each held token
+is used once, or goes back. So no token is made, and a bucket gives at most the credit over one more
+T too much.
 
-A process takes ahead as much as it used of the item in the last T, and never so much that less than
-the same amount is left in the bucket. T is a hundredth of the time that fills the burst, or another
-part of this time (`accuracy`).
+A process takes ahead as much as it used of the item in the last T. At least the same amount stays
+in the bucket. T is a hundredth of the time that fills the burst, or another part of this time
+(`accuracy`).
 
 Hints show an item as this process sees it: the table's item, and what this process holds of it.
 """
@@ -29,12 +29,12 @@ from penstock.store.dynamodb.buckets.writes import Create, Settle, Write
 from penstock.store.dynamodb.items.images import Image
 
 AGAIN: Final = 4
-"""Take ahead for at least so many uses, and only after so many. An item that is used twice would
-otherwise cost three writes: the second one would take ahead, and the third one give back."""
+"""Take ahead for at least so many uses, and only after so many uses. Otherwise an item that is used
+twice would cost three writes: the second write would take ahead, and the third write give back."""
 
 MOST_MS: Final = 10_000
-"""The longest T. A server that writes to an item every ten seconds pays next to nothing for it. The
-T of a monthly limit would be hours: so long, other servers could be denied what this one holds."""
+"""The longest T. One write every ten seconds costs next to nothing. Without this bound, the T of a
+monthly limit would be hours, and other servers would miss the held tokens for hours."""
 
 USABLE: Final = 0.9
 """The part of T in which tokens are used. In the rest of T they go back with the next write, if
@@ -212,7 +212,7 @@ class Held:
         return all(hold.left[draw.limit] >= max(draw.amount, 1) for draw in take.draws)
 
     def put_back(self, reservation: Reservation) -> None:
-        """Undo a reservation as if it had never been."""
+        """Undo a reservation completely."""
         part = reservation.part
         self._note(part, [-amount for amount in part.left], reservation.now_ms)
         self._hold(part)
@@ -271,10 +271,10 @@ class Held:
         return seen
 
     def lend(self, send: Send, hints: Mapping[Key, Hint]) -> Loan:
-        """Make the writes for the table. What is held goes back with them, or stays with them.
+        """Make the writes for the table. They give back what is held, and take ahead anew.
 
-        Tell afterwards how it went: `landed`, `not_written`, or nothing if nobody knows. What is
-        nobody's then counts as consumed.
+        Afterwards call `landed` or `not_written`. If nobody knows whether the writes happened, call
+        neither: then all tokens that the writes give back or take ahead count as consumed.
         """
         writes, given_back, ahead = [], [], []
         for write in send.writes:
@@ -308,7 +308,7 @@ class Held:
             self._hold(hold)
 
     def _hold(self, hold: Hold) -> None:
-        """Begin a hold, or add it to the one that there is. The older of the two says how long."""
+        """Begin a hold, or add it to the hold of the same item. The older one says how long."""
         other = self._holds.get(hold.key)
         if other is not None and other.limits != hold.limits:
             self._evicted(other)

@@ -51,14 +51,14 @@ class Hold:
         self.usable_ms = usable_ms
         self.recent = recent
         self.unrecorded = unrecorded
-        """Takes that were answered from this, and are not on record yet. The next write counts
-        them. Less than 0: takes that are on record, and were undone."""
+        """Takes that were answered from this hold, and are not on record yet. The next write counts
+        them. A number below 0: takes that are on record, and were undone."""
         self.shown: ShownHint | None = None
         self.unshown = 0
         """What was used of the only limit since, and is not yet in the hint."""
 
     def serves(self, take: Take, now_ms: int) -> bool:
-        """Whether a take may use this: its terms are the same, and the tokens not too old."""
+        """Whether a take may use this hold: the limits are the same, the tokens not too old."""
         return take.limits == self.limits and 0 <= now_ms - self.taken_ms < self.usable_ms
 
     def part(self, amounts: Sequence[int], taken_ms: int, unrecorded: int = 0) -> "Hold":

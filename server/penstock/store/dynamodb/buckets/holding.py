@@ -1,7 +1,7 @@
-"""Sends the writes of a process that holds tokens, and gives back in time what it does not use.
+"""Sends the writes of a process that holds tokens, and gives back unused tokens in time.
 
-Whoever sends through this file sees items as this process does: what is in the table, and what this
-process holds of it.
+Callers of this file see items as this process does: the item in the table, plus the tokens of the
+item that this process holds.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from penstock.telemetry.tracing import Caller
 LOG: Final = logging.getLogger(__name__)
 
 TRIES: Final = 5
-"""To give back. With the pauses in between, these take less than a second."""
+"""Tries to give tokens back. With the pauses in between, they take less than a second."""
 
 CLOSES_WITHIN_S: Final = 5.0
 """The time to give back all that is held, when the server stops. The rest is lost."""

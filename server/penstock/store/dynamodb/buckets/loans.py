@@ -1,8 +1,9 @@
 """Writes of a process that holds tokens: from its own view of an item to the table's. Never awaits.
 
-A decider sees an item as this process does: what is in the table, and what this process holds of
-it. To the table, the same write gives back what is held, and takes ahead what will be held. So the
-amounts and the bounds of the write move by the same amounts, and the decision stays the same.
+A decider sees an item as this process does: the item in the table, plus the tokens of the item that
+this process holds. In the table, the same write gives back the held tokens, and takes new tokens
+ahead. So the amounts and the bounds of the write change by these tokens, and the decision stays the
+same.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ def lend(write: Write, seen: Image | None, back: Back, ahead: Amounts, takes: in
     `takes` is how many takes were answered from what goes back, and are not on record yet.
     """
     if isinstance(write, Create):
-        return write  # what is held of an item that is gone, is gone with the item
+        return write  # the old item is gone, and its held tokens with it
     if isinstance(write, Upsert):
         write = write.consume  # tokens of the item are held, so there is an item
     tokens = {bucket.limit.name: bucket.tokens for bucket in seen.item.buckets} if seen else {}

@@ -8,8 +8,8 @@ SLOTS: Final = 8
 
 
 class RecentUse:
-    """What was used of an item in the last `window_ms`: never more than that, and on average
-    fifteen sixteenths of it."""
+    """What was used of an item in the last `window_ms`. The window slides in steps, so `used` tells
+    of fifteen sixteenths of `window_ms` on average, and never of more than `window_ms`."""
 
     __slots__ = ("_counts", "_newest", "_slot_ms", "_width")
 

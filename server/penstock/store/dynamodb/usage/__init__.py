@@ -21,6 +21,7 @@ their order. A window's item has a marker: the sequence number of the last recor
 A write to a window adds the records behind the marker and moves the marker, with the condition
 that the marker is as seen. If the condition fails, the writer goes on from the item that DynamoDB
 returns. So a batch may come twice, two workers may read the same shard, and a worker may die at
-any moment: no record is counted twice. None is left out either: a worker moves its checkpoint only
-after the windows are written, and reads a shard only after all of the shard's parent is counted.
+any moment: no record is counted twice. No record is left out either: a worker moves its checkpoint
+only after the windows are written, and reads a shard only after all of the shard's parent is
+counted.
 """

@@ -18,7 +18,7 @@ class ShardState(NamedTuple):
 
     owner: str | None = None
     sequence: str | None = None
-    """The last record that is counted; None: none is."""
+    """The last record that is counted; None: no record is counted yet."""
     is_finished: bool = False
 
 

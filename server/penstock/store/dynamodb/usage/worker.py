@@ -41,7 +41,7 @@ GONE: Final = "ResourceNotFoundException"
 
 
 class Aggregator:
-    """One worker. `turn` does all that is due now, and never waits for the time to pass."""
+    """One worker. `turn` does all that is due now, and never sleeps."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Aggregator:
         self._readers: dict[str, ShardReader] = {}
         self._arn = ""
         self.waits_for_others = False
-        """Shards belong to workers of which it is not known yet whether they are alive."""
+        """Some shards belong to workers that may be dead. This worker does not know yet."""
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Count until told to stop. A failure of DynamoDB is told to the log, and retried."""
@@ -94,7 +94,7 @@ class Aggregator:
     async def run_once(self) -> int:
         """Count all that there is; returns how many records there were.
 
-        Shards of a worker that may have died are waited for, until its claim ends.
+        If another worker may have died, this waits until the claims of that worker end.
         """
         records = await self.catch_up()
         while self.waits_for_others:
