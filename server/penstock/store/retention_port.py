@@ -1,4 +1,4 @@
-"""The third port: what a store lets go of once its time is over.
+"""The fourth port: what a store removes once its time is over.
 
 No decision needs any of it. Nothing here is shaped by a kind of store.
 """

@@ -94,7 +94,7 @@ def test_a_killed_worker_is_followed_by_another(
         worker.kill()
     load(location, 5)
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.store.dynamodb.usage.worker.LEASE_S", 0)  # it has run out
+        patch.setattr("penstock.store.dynamodb.usage.worker.CLAIM_S", 0)  # it has run out
         assert type_in("aggregate", "--once", "--store", str(location)).code == 0
     assert takes() == 30
     load(location, 5, "user-2")
