@@ -104,6 +104,7 @@ def deploy(dynamodb_url: str, folder: Path) -> Iterator[Stacks]:
     template = Template("table.yaml", TableName=name, DeletionProtection="false")
     table = template.properties("Table")
     table["DeletionProtectionEnabled"] = table["DeletionProtectionEnabled"] == "true"
+    table["StreamSpecification"]["StreamEnabled"] = True  # CloudFormation adds this
     for file, text in FILES.items():
         (folder / file).write_text(text)
     with ExitStack() as stack:

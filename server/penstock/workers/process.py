@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -58,8 +59,7 @@ class WorkerProcess:
         return _how_ended(code)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        _kill(self._process)
 
     async def stop(self, grace_s: float) -> Snapshot | None:
         """Let the worker finish its calls, and end it; gives what it has counted, if it tells."""
@@ -122,11 +122,18 @@ async def start_worker(
             raise ConfigError(begun["error"])
     except BaseException:
         ours.close()
-        with suppress(ProcessLookupError):
-            process.kill()
+        _kill(process)
         await process.wait()
         raise
     return WorkerProcess(name, process, channel, hearing, ends[1] if begin.has_lane else None)
+
+
+def _kill(process: Process) -> None:
+    # Not `process.kill()`: if the process has just ended, that call takes the exit code away from
+    # asyncio, which then says 255.
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def _how_ended(code: int) -> str:

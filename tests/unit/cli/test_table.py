@@ -136,7 +136,7 @@ def test_create_adds_all_that_is_missing(penstock: Penstock, location: Location)
     assert "  schema      unknown\n" in before.out
     ran = penstock("create")
     assert ran.code == 0
-    assert ran.out.endswith(f": added {lacks}\n")
+    assert ran.out.endswith(f": added {lacks}, the stream\n")
     # One that is there at the first look is not said to be building, so those lines may differ.
     added = [line for line in ran.err.splitlines() if line.startswith("adding index")]
     assert added == [f"adding index GSI{n} …" for n in (1, 2, 3)]

@@ -121,7 +121,9 @@ class ItemRows:
         """What `update` needs to write items that are known. For the event loop."""
         values: list[Any] = []
         for key, item in items.items():
-            values += (self._ids.get(key), *_state(item))
+            # Not by a function: this is part of every take.
+            state = (item.refilled_ms, item.stale_at_ms(), dump(item), item.policy_ms, item.takes)
+            values += (self._ids.get(key), *state)
         return values
 
     def update(self, items: Mapping[Key, Item], values: Sequence[Any]) -> bool:

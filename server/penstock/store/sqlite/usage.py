@@ -142,7 +142,8 @@ def add(bookings: Bookings, key: Key, hour_ms: int, one: Used) -> None:
 
 
 def dump_base(base: Base | None) -> str:
-    return "" if base is None else json.dumps([base.hour_ms, base.takes, base.consumed])
+    # Without blanks: the row is written with each take, and a page has room for few rows.
+    return "" if base is None else json.dumps(base, separators=(",", ":"))
 
 
 def load_base(booked: str) -> Base | None:

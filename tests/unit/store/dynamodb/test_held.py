@@ -120,12 +120,44 @@ async def test_a_busy_item_is_answered_from_what_is_held_without_a_call(busy: Bu
 async def test_the_next_write_takes_as_much_as_was_used(busy: Busy) -> None:
     """So the number of calls goes down while the item is in use."""
     one = bob(busy.scene)
+    busy.scene.proxy.calls.clear()
     await busy.use(one, times=200)
     assert busy.scene.proxy.calls[UPDATE] < 20
     assert await busy.on_record("bob") == 200 + busy.held
     item = await busy.store.read(one.key)
     assert item is not None
     assert item.buckets[0].consumed == 200 * MILLI
+
+
+async def test_takes_that_need_no_call_are_counted_with_a_later_write(busy: Busy) -> None:
+    """Usage shows how many takes there were: each counts once, and one that was undone does not."""
+    one = bob(busy.scene)
+    busy.scene.proxy.calls.clear()
+    await busy.use(one, times=200)
+    assert busy.scene.proxy.calls[UPDATE] < 20
+    seen = await busy.store.read(one.key)
+    assert seen is not None
+    assert seen.takes == 200
+    await busy.use(bob(busy.scene, tokens=0))
+    await busy.store.close()
+    stored = await busy.scene.other.read(one.key)
+    assert stored is not None
+    assert (stored.takes, stored.buckets[0].consumed) == (200, 200 * MILLI)
+
+
+async def test_a_hold_that_is_used_up_counts_its_takes_when_its_time_is_over(busy: Busy) -> None:
+    """There are no tokens to give back, and the number of takes is still written."""
+    one = bob(busy.scene)
+    await busy.use(one, times=2 * AGAIN + 1)
+    assert busy.held == 0
+    stored = await busy.scene.other.read(one.key)
+    assert stored is not None
+    assert stored.takes == AGAIN + 1
+    busy.timers.fire()
+    await busy.store.close()
+    stored = await busy.scene.other.read(one.key)
+    assert stored is not None
+    assert stored.takes == 2 * AGAIN + 1
 
 
 async def test_what_is_held_goes_back_when_its_time_is_over(busy: Busy) -> None:

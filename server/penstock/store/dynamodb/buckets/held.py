@@ -267,7 +267,9 @@ class Held:
         for key, image in images.items():
             hold = self._holds.get(key)
             if hold is not None and image is not None:
-                seen[key] = with_held(image, hold.back(image.fingerprint))
+                image = with_held(image, hold.back(image.fingerprint))
+                takes = image.item.takes + hold.unrecorded
+                seen[key] = image._replace(item=image.item._replace(takes=takes))
         return seen
 
     def lend(self, send: Send, hints: Mapping[Key, Hint]) -> Loan:
