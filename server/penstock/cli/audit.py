@@ -2,13 +2,13 @@
 
 import argparse
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
 from penstock.archive import opened_archive
 from penstock.archive.archive import AuditArchive
+from penstock.cli.counts import read_count
 from penstock.cli.store import PAGE, add_store_flags, check_name, check_plain, with_store
 from penstock.cli.tables import (
     format_pairs,
@@ -29,7 +29,6 @@ from penstock.store.port import Store
 SYSTEM_SUBJECT: Final = "$SYSTEM"
 RESOURCE_SUBJECT: Final = "$RESOURCE:"
 RESET: Final = "bucket.reset"
-_COUNT: Final = re.compile("[0-9]{1,6}")
 
 EXAMPLES: Final = """\
 exit code: 0 changes found, 1 no changes found, 2 error
@@ -71,9 +70,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     subject = _subject(arguments)
-    if not _COUNT.fullmatch(arguments.last) or int(arguments.last) == 0:
-        raise ConfigError(f"--last: '{arguments.last}' is not a whole number from 1 to 999999")
-    last = int(arguments.last)
+    last = read_count("--last", arguments.last)
     archive = _archive(arguments)
     events = with_store(arguments, lambda store: _latest(store, subject, last, archive))
     if arguments.json:

@@ -1,10 +1,10 @@
 """`penstock usage`: what entities consumed, as a table with bars, JSON or CSV."""
 
 import argparse
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from penstock.cli.counts import read_count
 from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms, with_store
 from penstock.cli.tables import print_csv, print_json, print_line, print_lines, print_note
 from penstock.cli.time_spans import TimeSpan, read_span
@@ -22,7 +22,6 @@ from penstock.store.usage_sums import (
 )
 
 TAKES: Final = "takes"
-_COUNT: Final = re.compile("[0-9]{1,6}")
 
 EXAMPLES: Final = """\
 Times are UTC. Write a time as 2026-11, 2026-11-18, 2026-11-18T14 or 2026-11-18T14:30, or as the
@@ -107,16 +106,13 @@ def _run_top(arguments: argparse.Namespace) -> int:
         raise ConfigError("--top: give --resource, too")
     if arguments.entity is not None or arguments.children:
         raise ConfigError("--top is for a resource: leave the entity and --children out")
-    if not _COUNT.fullmatch(arguments.top) or int(arguments.top) == 0:
-        raise ConfigError(f"--top: '{arguments.top}' is not a whole number from 1 to 999999")
+    count = read_count("--top", arguments.top)
     now, window = now_ms(), Window(arguments.window)
     since = arguments.since or Window.MONTH.label(Window.MONTH.start_ms(now))
     span = read_span(window, since, arguments.until, now)
     entities = with_store(
         arguments,
-        lambda store: find_top(
-            store.usage, arguments.resource, *span, int(arguments.top), arguments.limit
-        ),
+        lambda store: find_top(store.usage, arguments.resource, *span, count, arguments.limit),
     )
     if arguments.json:
         named = [{"entity": one.entity, **_used(one.used)} for one in entities]
