@@ -16,7 +16,7 @@ from penstock.store.open import open_store
 from penstock.store.policy_port import PolicyStore
 from penstock.store.port import BucketStore, Store
 
-from tests.support.tables import SharedClients, new_table, open_on, open_with
+from tests.support.tables import SharedClients, new_table, open_exact_on, open_with
 from tests.support.usage import Counted
 
 
@@ -130,7 +130,7 @@ async def _counted_dynamodb(request: pytest.FixtureRequest) -> AsyncIterator[Cou
     endpoint: str = request.getfixturevalue("dynamodb_url")
     async with (
         new_table(endpoint, stream=True) as location,
-        open_on(location) as store,
+        open_exact_on(location) as store,
         open_aggregator(location) as worker,
     ):
 

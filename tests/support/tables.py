@@ -1,7 +1,8 @@
 """A DynamoDB table for a test, and stores on it."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from typing import Any, get_args
@@ -108,3 +109,8 @@ async def open_with(
     store = DynamoStore(clients, location, timer_s=timer_s, call_s=PATIENT_S)
     yield store
     await store.close()
+
+
+def open_exact_on(location: Location) -> AbstractAsyncContextManager[DynamoStore]:
+    """A store that takes nothing ahead: one write for each take, and one record in the stream."""
+    return open_on(replace(location, accuracy=0))

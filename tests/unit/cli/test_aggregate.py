@@ -15,7 +15,7 @@ from penstock.store.dynamodb.aws.location import Location
 
 from tests.support.ports import free_port
 from tests.support.processes import PATIENCE_S, PENSTOCK, wait_for
-from tests.support.tables import PATIENT_S, open_on
+from tests.support.tables import PATIENT_S, open_exact_on
 from tests.support.web import get
 from tests.unit.cli.conftest import Type
 
@@ -32,7 +32,7 @@ def location(dynamodb_url: str, type_in: Type) -> Iterator[Location]:
 
 def load(location: Location, takes: int, entity: str = "user-1") -> None:
     async def work() -> None:
-        async with open_on(location) as store:
+        async with open_exact_on(location) as store:
             for _ in range(takes):
                 call = Take(Key(entity, "gpt-4"), (RPM,), (Draw(0, 2 * MILLI),))
                 await store.take([call], int(time.time() * 1000))

@@ -21,7 +21,7 @@ from penstock.store.dynamodb.table.schema import create_arguments
 from penstock.store.open import read_set_aside
 from penstock.store.policy_port import Change
 
-from tests.support.tables import PATIENT_S, open_on
+from tests.support.tables import PATIENT_S, open_exact_on
 from tests.support.usage import ALWAYS_MS
 
 RPM = Limit.per(1_000, 60_000, name="rpm")
@@ -35,7 +35,7 @@ async def make(location: Location) -> None:
 
 async def load(location: Location) -> list[dict[str, Any]]:
     """Take from two entities; returns the records that the stream has of it."""
-    async with open_on(location) as store:
+    async with open_exact_on(location) as store:
         for n in range(TAKES):
             key = Key(f"user-{n % 2}", "gpt-4")
             await store.take([Take(key, (RPM,), (Draw(0, (n + 1) * MILLI),))], 1_794_792_817_591)
@@ -66,7 +66,7 @@ def as_lambda_has_it(arn: str, record: dict[str, Any]) -> dict[str, Any]:
 
 
 async def used(location: Location) -> list[Used]:
-    async with open_on(location) as store:
+    async with open_exact_on(location) as store:
         found = [await store.usage.read(f"user-{n}", Window.DAY, 0, ALWAYS_MS) for n in range(2)]
     return [total(one.used for one in windows) for windows in found]
 
@@ -111,7 +111,7 @@ def test_a_failure_makes_lambda_try_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def change_and_expire(location: Location) -> list[dict[str, Any]]:
     """Change limits twice, and remove the records of it, as the table's TTL does months later."""
-    async with open_on(location) as store:
+    async with open_exact_on(location) as store:
         for n in range(2):
             change = Change("ann", 1_794_792_780_000 + n)
             await store.policy.write_limits(SYSTEM, StoredLimits((RPM,), 0), change)

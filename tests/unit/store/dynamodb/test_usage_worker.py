@@ -25,7 +25,7 @@ from penstock.store.dynamodb.usage.store import DynamoUsage
 from penstock.store.dynamodb.usage.worker import CLAIM_S, Aggregator
 from penstock.telemetry.metrics import Metrics
 
-from tests.support.tables import access_to, new_table, open_on
+from tests.support.tables import access_to, new_table, open_exact_on
 from tests.support.usage import ALWAYS_MS
 from tests.unit.store.dynamodb.fake_streams import (
     AT_S,
@@ -121,7 +121,7 @@ class Scene:
 async def open_scene(endpoint: str) -> AsyncIterator[Scene]:
     async with (
         new_table(endpoint, stream=True) as location,
-        open_on(location) as store,
+        open_exact_on(location) as store,
         location.client(60) as sdk,
         open_streams(location) as streams,
     ):
