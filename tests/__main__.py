@@ -58,8 +58,8 @@ if __name__ == "__main__":
         install_xds_protos()
     if not DYNAMODB_LOCAL.exists():
         install_dynamodb_local()
-    # Two at a time, because they wait for processes more than they compute. Whoever is done first
+    # Three at a time, because they wait for processes more than they compute. Whoever is done first
     # takes over what the other has left.
-    arguments = sys.argv[1:] or ["-n2", "--dist=worksteal", "--cov", "--cov-report=term"]
+    arguments = sys.argv[1:] or ["-n3", "--dist=worksteal", "--cov", "--cov-report=term"]
     os.chdir(ROOT)
     os.execv(python, [str(python), "-m", "pytest", *arguments])  # noqa: S606 - our own command

@@ -22,7 +22,7 @@ from penstock.store.policy_port import Change
 from penstock.store.port import Store
 
 from tests.support.aws_proxy import AwsProxy
-from tests.support.tables import new_table, open_on
+from tests.support.tables import new_table, open_exact_on, open_on
 
 NOW = 1_794_792_780_000
 MINUTE, DAY = 60_000, 86_400_000
@@ -331,7 +331,8 @@ async def two_servers(
         else:
             endpoint: str = request.getfixturevalue("dynamodb_url")
             location = await stack.enter_async_context(new_table(endpoint))
-            stores = [await stack.enter_async_context(open_on(location)) for _ in range(2)]
+            # What a server holds it may use for up to T after another one has changed the policy.
+            stores = [await stack.enter_async_context(open_exact_on(location)) for _ in range(2)]
         yield Server(stores[0]), Server(stores[1], kept_ms=60 * MINUTE)
 
 

@@ -83,7 +83,7 @@ def test_a_request_through_envoy_is_one_trace_down_to_the_store(
         endpoint = request.getfixturevalue("dynamodb_url")
         store = f"dynamodb://traces-{transport}?region=eu-west-1&endpoint={endpoint}"
         subprocess.run([str(PENSTOCK), "table", "create", "--store", store], check=True)
-        write = "write create"
+        write = "write upsert"
     with traced_penstock(tmp_path, collector.environment(), store=store) as server:
         config = envoy_config(server, opentelemetry(), collector.grpc_url, http2=True)
         with run_envoy(tmp_path, config) as envoy:

@@ -179,8 +179,9 @@ def test_a_corrupt_file_is_refused(tmp_path: Path) -> None:
     """At the start, not at the first request."""
     path = tmp_path / "b.db"
     db = open_file(path, "NORMAL")
-    rows = [(i, f"e{i}", "r", 0, 0, '{"a": [1]}', 0) for i in range(2000)]
-    db.executemany("INSERT INTO bucket VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    rows = [(f"e{i}", "r", 0, 0, '{"a": [1]}') for i in range(2000)]
+    columns = "entity, resource, refilled_ms, stale_at_ms, buckets"
+    db.executemany(f"INSERT INTO bucket ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
     whole = path.read_bytes()

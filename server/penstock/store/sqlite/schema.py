@@ -187,7 +187,8 @@ def _prepare(
     try:
         version = read_version(db, path)
     finally:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # SQLite ends it by itself where the file is no database
+            db.execute("ROLLBACK")
     if version == 0 and not creates:
         raise MissingStoreError(f"store {path}: the file is empty")
     make_private(path)

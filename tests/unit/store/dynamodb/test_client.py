@@ -7,7 +7,7 @@ from penstock.store.dynamodb.aws.client import Operation, calls_of
 from penstock.store.dynamodb.aws.errors import Failure, Fault
 from penstock.store.dynamodb.aws.sdk import SdkClient
 
-LISTS = {"query", "batch_write_item"}
+LISTS = {"query", "scan", "batch_write_item"}
 
 
 class Echo:
