@@ -59,7 +59,7 @@ if __name__ == "__main__":
     if not DYNAMODB_LOCAL.exists():
         install_dynamodb_local()
     # Three at a time, because they wait for processes more than they compute. Whoever is done first
-    # takes over what the other has left.
+    # takes over what the others have left.
     arguments = sys.argv[1:] or ["-n3", "--dist=worksteal", "--cov", "--cov-report=term"]
     os.chdir(ROOT)
     os.execv(python, [str(python), "-m", "pytest", *arguments])  # noqa: S606 - our own command

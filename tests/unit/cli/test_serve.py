@@ -180,8 +180,8 @@ def test_a_corrupt_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "b.db"
     db = open_file(path, "NORMAL")
     rows = [(f"e{i}", "r", 0, 0, '{"a": [1]}') for i in range(2000)]
-    columns = "entity, resource, refilled_ms, stale_at_ms, buckets"
-    db.executemany(f"INSERT INTO bucket ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
+    columns = "bucket (entity, resource, refilled_ms, stale_at_ms, buckets)"
+    db.executemany(f"INSERT INTO {columns} VALUES (?, ?, ?, ?, ?)", rows)  # noqa: S608 - ours
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
     whole = path.read_bytes()
