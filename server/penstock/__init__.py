@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.errors import ConfigError, PenstockError, RateLimited, StoreError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from penstock.client.gate import Gate
     from penstock.client.lease import Lease
+    from penstock.client.usage import TopUsage, Usage
 
 __all__ = [
-    "ConfigError", "Gate", "Lease", "PenstockError", "RateLimited", "StoreError", "connect", "open",
+    "ConfigError", "Gate", "Lease", "PenstockError", "RateLimited", "StoreError", "TopUsage",
+    "Usage", "connect", "open", "top_usage", "usage",
 ]  # fmt: skip
 
 __version__ = version("penstock-ratelimit")
@@ -70,9 +74,48 @@ def connect(
     )
 
 
+async def usage(
+    store: str,
+    entity: str,
+    *,
+    window: Literal["hour", "day", "month"] = "day",
+    resource: str | None = None,
+    since: "datetime | None" = None,
+    until: "datetime | None" = None,
+    children: bool = False,
+) -> "list[Usage]":
+    """Read what an entity consumed, window by window; with `children`, what its children did.
+
+    `since` and `until` need a time zone. A window counts if it begins in this time.
+    """
+    from penstock.client.usage import read_usage
+
+    return await read_usage(store, entity, window, resource, since, until, children=children)
+
+
+async def top_usage(
+    store: str,
+    resource: str,
+    *,
+    since: "datetime",
+    until: "datetime | None" = None,
+    window: Literal["hour", "day", "month"] = "day",
+    count: int = 10,
+    limit: str | None = None,
+) -> "list[TopUsage]":
+    """Find the entities that consumed most of a resource: of a limit, or by the number of takes."""
+    from penstock.client.usage import read_top_usage
+
+    return await read_top_usage(store, resource, window, since, until, count, limit)
+
+
 def __getattr__(name: str) -> Any:
     if name in {"Gate", "Lease"}:
         from penstock.client import gate, lease
 
         return {"Gate": gate.Gate, "Lease": lease.Lease}[name]
+    if name in {"TopUsage", "Usage"}:
+        from penstock.client import usage
+
+        return {"TopUsage": usage.TopUsage, "Usage": usage.Usage}[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

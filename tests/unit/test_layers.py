@@ -161,6 +161,9 @@ ALLOWED = {
         "penstock.store.port",
     },
     "penstock.client.remote": {"penstock.transport"},
+    "penstock.client.usage": {
+        "penstock.core", "penstock.store.open", "penstock.store.port", "penstock.store.usage_sums",
+    },
     "penstock": {"penstock.client", "penstock.errors"},
 }  # fmt: skip
 """A package, and what it may import of us. The longest name that fits is the one that counts."""
@@ -170,7 +173,7 @@ ONLY = {
     # A command or a program that works on a store without a server puts its parts together, too.
     "penstock.store.open": {
         "penstock.answering", "penstock.aggregating", "penstock.usage_lambda", "penstock.cli",
-        "penstock.client.embedded",
+        "penstock.client.embedded", "penstock.client.usage",
     },
     "penstock.store.memory": {"penstock.store.open"},
     "penstock.store.sqlite": {"penstock.store.sqlite", "penstock.store.open"},
