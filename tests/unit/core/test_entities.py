@@ -15,6 +15,7 @@ from penstock.core.entities import (
     Scope,
     StoredLimits,
     name_problem,
+    own_scopes_of,
     resolve,
     scopes_of,
 )
@@ -341,3 +342,9 @@ def test_a_quota_of_an_entity_denies_only_with_all_others() -> None:
     plan = make_plan(matched, request, Behaviour(quota_mode=True), chains)
     assert plan.takes[0].draws[0].denies is Denies.TOGETHER
     assert not plan.quota_passes
+
+
+def test_the_own_scopes_of_an_entity_are_its_first_two() -> None:
+    """The others are the same for all entities, so they are read once for all."""
+    assert own_scopes_of("bob", "gpt-4") == (Scope("bob", "gpt-4"), Scope("bob"))
+    assert scopes_of("bob", "gpt-4")[2:] == (Scope(None, "gpt-4"), SYSTEM)
