@@ -65,8 +65,21 @@ async def test_history_of_killed_servers_on_one_sqlite_file_holds(
     await check_rounds(check, tmp_path, attack_minutes, attack_seed)
 
 
+LOST_TOKENS = ("more than all that was asked for", "are written together, and differ by")
+"""What may be found if servers take ahead: a killed server, or a write without an answer, loses
+what was held. More counts as consumed then, never less."""
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "allowed"), [("accuracy=0", ()), ("accuracy=0.01", LOST_TOKENS)]
+)
 async def test_history_of_killed_servers_on_a_faulty_dynamodb_holds(
-    tmp_path: Path, dynamodb_url: str, attack_minutes: float, attack_seed: int
+    tmp_path: Path,
+    dynamodb_url: str,
+    attack_minutes: float,
+    attack_seed: int,
+    accuracy: str,
+    allowed: tuple[str, ...],
 ) -> None:
     """Two of the servers see connections break, answers lost, and writes that land late."""
 
@@ -78,11 +91,9 @@ async def test_history_of_killed_servers_on_a_faulty_dynamodb_holds(
             proxies = [
                 await stack.enter_async_context(AwsProxy(dynamodb_url)) for _ in range(SERVERS)
             ]
-            # A killed server loses the tokens that it holds. Here every token is accounted for, so
-            # the servers take nothing ahead.
-            stores = [f"{replace(table, endpoint=proxy.url)}&accuracy=0" for proxy in proxies]
-            store = f"{table}&accuracy=0"
-            return await check_round(folder, store, stores, proxies, seed, attack_minutes)
+            stores = [f"{replace(table, endpoint=proxy.url)}&{accuracy}" for proxy in proxies]
+            store = f"{table}&{accuracy}"
+            return await check_round(folder, store, stores, proxies, seed, attack_minutes, allowed)
 
     await check_rounds(check, tmp_path, attack_minutes, attack_seed)
 
@@ -114,6 +125,7 @@ async def check_round(
     proxies: Sequence[AwsProxy],
     seed: int,
     minutes: float,
+    allowed: Sequence[str] = (),
 ) -> Record:
     """Load servers on a store of their own, and hold what they answered against what it has."""
     rng = Random(seed)
@@ -144,6 +156,9 @@ async def check_round(
         items = {bucket.key: await store.read(bucket.key) for bucket in promised}
     finally:
         await store.close()
-    assert record.complaints + find_violations(history, items) == [], f"seed {seed}"
+    violations = [
+        text for text in find_violations(history, items) if not any(one in text for one in allowed)
+    ]
+    assert record.complaints + violations == [], f"seed {seed}"
     assert record.lost >= losses
     return record
