@@ -9,6 +9,8 @@ from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.port import BucketStore
 
+from tests.support.left_behind import read_until
+
 NOW = 1_794_792_780_000
 DAY = 86_400_000
 SECOND, MINUTE = 1_000, 60_000
@@ -142,7 +144,11 @@ async def test_a_cancelled_cascade_has_taken_from_all_levels_or_none(store: Buck
             call.cancel()
     answers = await asyncio.gather(*calls, return_exceptions=True)
     admitted = sum(not isinstance(answer, BaseException) for answer in answers)
-    # A store is done with what its callers left behind when it is read through the same items.
-    parents = await consumed(store, "project")
-    assert sum([await consumed(store, f"user{n}") for n in range(5)]) == parents
+
+    async def sums() -> tuple[int, int]:
+        children = [await consumed(store, f"user{n}") for n in range(5)]
+        return sum(children), await consumed(store, "project")
+
+    children, parents = await read_until(sums, lambda both: both[0] == both[1])
+    assert children == parents
     assert admitted <= parents <= len(calls)
