@@ -1,8 +1,9 @@
 """Bucket arithmetic, in integers: millitokens, and milliseconds since the epoch.
 
-The law of this file: credit is a difference of two floors of absolute time, so it telescopes.
-A bucket gains exactly what its rate gives over the whole time. It does not matter how often the
-bucket is settled, or which other limits share its timestamp.
+The law of this file: credit is a difference of two floors of absolute time, so it telescopes. For a
+limit that refills at boundaries, it is a difference of two numbers of windows. A bucket gains
+exactly what its rate gives over the whole time. It does not matter how often the bucket is settled,
+or which other limits share its timestamp.
 
 What was used stays used when a limit changes: the balance moves by the change of the burst. A cut
 of the burst takes no balance below zero. The part that would have gone below zero is `forgiven`.
@@ -24,6 +25,7 @@ frozen dataclass.
 from typing import Final, NamedTuple
 
 from penstock.core.limits import MILLI, Limit
+from penstock.core.windows import number_at, start_ms
 
 NEVER: Final = 2**63 - 1
 """A time that never comes. It is the largest signed 64-bit number, so stores can keep it."""
@@ -42,7 +44,17 @@ def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
     if now_ms <= refilled_ms:
         return 0
     refill, period_ms = limit.refill or repaid_per_period(limit), limit.period_ms
+    if limit.window is not None:
+        return (number_at(limit, now_ms) - number_at(limit, refilled_ms)) * refill
     return now_ms * refill // period_ms - refilled_ms * refill // period_ms
+
+
+def forgotten_debt(limit: Limit, tokens: int, refilled_ms: int, now_ms: int) -> int:
+    """The debt that a limit with `carry_debt: false` has forgotten at a boundary since `rf`."""
+    window = limit.window
+    if tokens >= 0 or window is None or window.carry_debt or now_ms <= refilled_ms:
+        return 0
+    return -tokens if number_at(limit, now_ms) > number_at(limit, refilled_ms) else 0
 
 
 def repaid_per_period(limit: Limit) -> int:
@@ -67,16 +79,32 @@ def wait_ms(
 
     `refilled_ms` is the bucket's `rf`. If `rf` is ahead of now, the bucket only gains from `rf` on.
     """
-    missing = amount - balance
-    if missing <= 0:
+    if amount <= balance:
         return 0
-    refill, period_ms = limit.refill or repaid_per_period(limit), limit.period_ms
-    if amount > limit.burst or refill == 0:
+    if amount > limit.burst:
         return None
-    start_ms = refilled_ms if refilled_ms > now_ms else now_ms
+    from_ms = refilled_ms if refilled_ms > now_ms else now_ms
+    gained_ms = _gained_at_ms(limit, _missing(limit, balance, amount), from_ms)
+    return None if gained_ms is None else gained_ms - now_ms
+
+
+def _missing(limit: Limit, balance: int, amount: int) -> int:
+    """How much a bucket has to gain until it holds `amount`."""
+    if balance < 0 and limit.window is not None and not limit.window.carry_debt:
+        return max(amount, 1)  # the next boundary forgets the debt
+    return amount - balance
+
+
+def _gained_at_ms(limit: Limit, missing: int, from_ms: int) -> int | None:
+    """When a limit has gained what is missing; None if it never does."""
+    refill, period_ms = limit.refill or repaid_per_period(limit), limit.period_ms
+    if refill == 0:
+        return None
+    if limit.window is not None:
+        return start_ms(limit, number_at(limit, from_ms) + -(-missing // refill))
     # The smallest t with floor(t * refill / period) >= target is ceil(target * period / refill).
-    target = start_ms * refill // period_ms + missing
-    return -(-target * period_ms // refill) - now_ms
+    target = from_ms * refill // period_ms + missing
+    return -(-target * period_ms // refill)
 
 
 def is_far_ahead(refilled_ms: int, now_ms: int) -> bool:
@@ -117,8 +145,11 @@ class Bucket(NamedTuple):
     """What cuts of the burst would have taken below zero."""
 
     def balance(self, refilled_ms: int, now_ms: int) -> int:
-        tokens = self.tokens + credit(self.limit, refilled_ms, now_ms)
-        burst = self.limit.burst
+        limit, tokens = self.limit, self.tokens
+        if limit.window is not None:
+            tokens += forgotten_debt(limit, tokens, refilled_ms, now_ms)
+        tokens += credit(limit, refilled_ms, now_ms)
+        burst = limit.burst
         return tokens if tokens < burst else burst
 
 
@@ -146,11 +177,13 @@ class Item(NamedTuple):
         for bucket in self.buckets:
             limit = bucket.limit
             # A new item has nothing forgiven, so the refill must pay for `forgiven`, too.
-            held = bucket.tokens - bucket.forgiven
-            wait = wait_ms(limit, held, limit.burst, self.refilled_ms)
-            if wait is None:
+            missing = _missing(limit, bucket.tokens, limit.burst + bucket.forgiven)
+            if missing <= 0:
+                continue
+            full_ms = _gained_at_ms(limit, missing, self.refilled_ms)
+            if full_ms is None:
                 return NEVER
-            latest = max(latest, self.refilled_ms + wait)
+            latest = max(latest, full_ms)
         return latest
 
     def reset(self, limits: tuple[Limit, ...], now_ms: int) -> "Item":
@@ -230,6 +263,7 @@ def is_renamed(item: Item, limits: tuple[Limit, ...]) -> bool:
 def _change_burst(bucket: Bucket, limit: Limit, refilled_ms: int, now_ms: int) -> tuple[int, int]:
     """The balance and `forgiven` under another burst. See the top of this file."""
     refilled = bucket.tokens + credit(bucket.limit, refilled_ms, now_ms)
+    refilled += forgotten_debt(bucket.limit, bucket.tokens, refilled_ms, now_ms)
     burst = bucket.limit.burst
     balance, forgiven = min(refilled, burst), bucket.forgiven
     forgiven = max(forgiven - (refilled - balance), 0)

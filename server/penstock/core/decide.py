@@ -8,6 +8,7 @@ from penstock.core.decision import Decision, Status
 from penstock.core.limits import MILLI, UINT32_MAX, Limit
 from penstock.core.plan import Behaviour, Part, Plan
 from penstock.core.take import MUST_LAND, Drawn, Key, Take, Taken
+from penstock.core.windows import until_boundary_ms
 
 MAX_RESET_S: Final = 315_576_000_000
 """The longest Duration that protobuf knows, ten thousand years. A debt may take longer."""
@@ -76,8 +77,11 @@ def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: i
         shadowed = part.rule.shadow_mode
         return Status(not shadowed, limit, 0, min(-(-wait // 1000), MAX_RESET_S), shadowed)
     remaining = balance // MILLI if balance > 0 else 0
-    until_full = wait_ms(limit, balance, limit.burst, now_ms, refilled_ms) or 0
-    reset_s = min(-(-until_full // 1000), MAX_RESET_S)
+    if limit.window is None:
+        reset_ms = wait_ms(limit, balance, limit.burst, now_ms, refilled_ms) or 0
+    else:
+        reset_ms = until_boundary_ms(limit, now_ms, refilled_ms)
+    reset_s = min(-(-reset_ms // 1000), MAX_RESET_S)
     return Status(False, limit, min(remaining, UINT32_MAX), reset_s)
 
 
@@ -122,5 +126,9 @@ def _wait_ms(
             ]
         )
     wait = wait_ms(limit, balance, amount, now_ms, refilled_ms)
+    if wait is not None:
+        return wait
     # An amount that never fits waits one period, so that no client retries at once.
-    return limit.period_ms if wait is None else wait
+    if limit.window is None:
+        return limit.period_ms
+    return until_boundary_ms(limit, now_ms, refilled_ms)

@@ -1,7 +1,7 @@
 """A limit: the policy of one bucket."""
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 MILLI: Final = 1000
 """Millitokens in a token. Amounts are in millitokens, so that a slow refill needs no fractions."""
@@ -30,6 +30,22 @@ class Unit(Enum):
 _UNIT_OF_PERIOD: Final = {unit.value: unit for unit in Unit if unit is not Unit.UNKNOWN}
 
 
+WindowKind = Literal["fixed", "calendar"]
+WeekStart = Literal["monday", "sunday"]
+
+
+class Window(NamedTuple):
+    """How a limit refills at boundaries. `windows.py` knows when they are."""
+
+    kind: WindowKind = "fixed"
+    timezone: str = "UTC"
+    """Of a calendar window."""
+    week_starts: WeekStart = "monday"
+    """Of a calendar window that is a week."""
+    carry_debt: bool = True
+    """Whether a debt is still owed in the next window. The reference server forgets debts."""
+
+
 class Limit(NamedTuple):
     """Refills `refill` each `period_ms`, holds at most `burst`. Amounts are millitokens.
 
@@ -44,10 +60,18 @@ class Limit(NamedTuple):
     max_debt: int | None = None
     """How deep charges go on a stored limit; None: without a bound. Each draw brings its own
     `max_debt`, so in the limits of takes and buckets it is None."""
+    window: Window | None = None
+    """None: the limit refills steadily."""
 
     @classmethod
     def per(
-        cls, tokens: int, period_ms: int, *, name: str = "", burst: int | None = None
+        cls,
+        tokens: int,
+        period_ms: int,
+        *,
+        name: str = "",
+        burst: int | None = None,
+        window: Window | None = None,
     ) -> "Limit":
         """Build a limit from whole tokens."""
         return cls(
@@ -56,6 +80,7 @@ class Limit(NamedTuple):
             burst=(tokens if burst is None else burst) * MILLI,
             refill=tokens * MILLI,
             period_ms=period_ms,
+            window=window,
         )
 
     @property

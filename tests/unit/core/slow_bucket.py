@@ -1,7 +1,8 @@
 """A slow, obviously right bucket: it lives through every millisecond.
 
 Used only to compare with. Each millisecond it gains what its rate gives up to then, less what it
-gave up to the one before, and what does not fit is gone.
+gave up to the one before, and what does not fit is gone. With fixed windows, it gains at the
+milliseconds that are multiples of the period.
 """
 
 from fractions import Fraction
@@ -18,7 +19,10 @@ class SlowBucket:
     def advance(self, now_ms: int) -> None:
         while self.now_ms < now_ms:
             self.now_ms += 1
-            self.tokens += self._given(self.now_ms) - self._given(self.now_ms - 1)
+            if self.limit.window is None:
+                self.tokens += self._given(self.now_ms) - self._given(self.now_ms - 1)
+            elif self.now_ms % self.limit.period_ms == 0:
+                self.tokens += self.limit.refill
             self.tokens = min(self.tokens, self.limit.burst)
 
     def take(self, amount: int) -> bool:
