@@ -9,7 +9,7 @@ counts so. `calendar` windows are the days, weeks, months or years of a time zon
 """
 
 from functools import lru_cache
-from typing import Final, cast
+from typing import cast
 
 from penstock.core.calendars import CALENDAR_UNITS, Calendar, find_zone, open_calendar
 from penstock.core.limits import Limit, WeekStart, Window, WindowKind

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
 from penstock.core.decide import decide
 from penstock.core.decision import UNLIMITED, UNMATCHED, Decision, Status
-from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
+from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit, Window
 from penstock.core.match import match
 from penstock.core.plan import Behaviour
 from penstock.core.planner import make_plan
@@ -44,6 +44,7 @@ NODES = [
     Node("five", rule=rule()),
     Node("two", rule=rule(2)),
     Node("zero", rule=rule(0)),
+    Node("window", rule=Rule("", (Limit.per(2, MINUTE, window=Window()),))),
     Node("shadow", rule=rule(1, shadow=True)),
     Node("quota1", rule=rule(1, quota=True)),
     Node("quota2", rule=rule(2, quota=True)),
@@ -123,6 +124,14 @@ def test_a_check_passes_until_there_is_debt() -> None:
     decision = world.ask(on("two", 0))
     assert decision.over
     assert decision.statuses[0].reset_s == 30
+
+
+def test_the_reset_of_a_window_is_its_end() -> None:
+    """Whatever is left, and also if nothing was taken: as the reference server has it."""
+    world = World()
+    answers = [world.ask(on("window", hits)).statuses[0] for hits in (0, 1, 1, 1, 3)]
+    assert [status.over for status in answers] == [False, False, False, True, True]
+    assert {status.reset_s for status in answers} == {60 - NOW // 1000 % 60}
 
 
 def test_a_report_is_charged_past_zero() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from penstock.core.bucket import Item
 from penstock.core.decide import Refusal, find_refusal
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.take import Draw, Key, Take
 from penstock.core.taking import take_all
 
@@ -48,3 +48,11 @@ def test_the_refusal_is_the_one_with_the_longest_wait(
 def test_nothing_refuses_a_call_without_takes() -> None:
     """No limit applied."""
     assert find_refusal((), (), NOW) is None
+
+
+def test_an_amount_that_never_fits_a_window_waits_for_the_next_one() -> None:
+    """No client retries at once, and the answer names the boundary."""
+    limit = Limit.per(10, 60_000, window=Window())
+    takes = [Take(USER, (limit,), (Draw(0, 11 * MILLI),))]
+    refusal = find_refusal(takes, take_all(lambda _: None, takes, NOW + 1_000), NOW + 1_000)
+    assert refusal == Refusal(USER, limit, 59_000)

@@ -97,8 +97,11 @@ def limits_item(scope: Scope, stored: StoredLimits) -> Record:
 def parse_limits(item: Attributes) -> StoredLimits:
     limits = []
     for name in (value["S"] for value in item["order"]["L"]):
-        parameters = [int(item[_attribute(name, field)]["N"]) for field in PARAMETERS]
-        limit, debt = Limit(name, *parameters), item.get(_attribute(name, MAX_DEBT))
+        capacity, burst, refill, period_ms = [
+            int(item[_attribute(name, field)]["N"]) for field in PARAMETERS
+        ]
+        limit = Limit(name, capacity, burst, refill, period_ms)
+        debt = item.get(_attribute(name, MAX_DEBT))
         limits.append(limit if debt is None else limit._replace(max_debt=int(debt["N"])))
     version = int(item[CONFIG_VERSION]["N"])
     return StoredLimits(tuple(limits), version, _text(item, "on_unavailable") or "")
