@@ -66,8 +66,9 @@ def parse_old(attributes: Attributes) -> OldItem:
     primary = primary_of(attributes)
     values = {**attributes, **attributes.get("data", {}).get("M", {})}
     try:
+        name = _text(values, "limit_name")
         capacity, burst, refill, period_ms = [_number(values, n) for n in _PARAMETERS]
-        limit = Limit(_text(values, "limit_name"), capacity, burst, refill, period_ms)
+        limit = Limit(name, capacity, burst, refill, period_ms)
         bucket = Bucket(limit, _number(values, TOKENS), _number(values, CONSUMED, 0))
         if limit.period_ms <= 0 or min(limit.capacity, limit.burst, limit.refill) < 0:
             raise ValueError("its rate is not possible")
