@@ -42,8 +42,8 @@ ALLOWED = {
         "penstock.telemetry",
     },
     "penstock.store.dynamodb.items": {
-        "penstock.store.dynamodb.items", "penstock.store.dynamodb.aws", "penstock.core",
-        "penstock.telemetry",
+        "penstock.store.dynamodb.items", "penstock.store.dynamodb.aws",
+        "penstock.store.stored_windows", "penstock.core", "penstock.telemetry",
     },
     "penstock.store.dynamodb.buckets": {
         "penstock.store.dynamodb.buckets", "penstock.store.dynamodb.items",
@@ -53,7 +53,7 @@ ALLOWED = {
     "penstock.store.dynamodb.policy": {
         "penstock.store.dynamodb.policy", "penstock.store.dynamodb.items",
         "penstock.store.dynamodb.aws", "penstock.store.policy_laws", "penstock.store.policy_port",
-        "penstock.core",
+        "penstock.store.stored_windows", "penstock.core",
     },
     "penstock.store.dynamodb.usage": {
         "penstock.store.dynamodb.usage", "penstock.store.dynamodb.table",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from penstock.core.entities import MAX_DEPTH, SYSTEM, Entity, Scope, StoredLimits
+from penstock.core.windows import format_window
 from penstock.errors import PolicyError
 from penstock.store.policy_port import Page
 
@@ -89,6 +90,10 @@ def limits_record(stored: StoredLimits | None) -> dict[str, Any] | None:
         del record[limit.name]["name"]
         if limit.max_debt is None:
             del record[limit.name]["max_debt"]
+        if limit.window is None:
+            del record[limit.name]["window"]
+        else:
+            record[limit.name]["window"] = format_window(limit.window)
     if stored.on_unavailable:
         # No limit's name begins with $.
         record["$on_unavailable"] = stored.on_unavailable

@@ -77,7 +77,7 @@ async def test_a_file_of_the_version_before_is_migrated(tmp_path: Path) -> None:
         assert (await store.policy.list_buckets("r", None, 5)).items == (BOB,)
         await store.close()
     await SqliteStore(new).close()
-    assert ask(old, "PRAGMA user_version") == [schema.SCHEMA_VERSION] == [4]
+    assert ask(old, "PRAGMA user_version") == [schema.SCHEMA_VERSION] == [5]
     assert schema_of(old) == schema_of(new)
 
 

@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core.bucket import Item
+from penstock.core.calendars import UnknownZoneError
 from penstock.core.take import Key
 from penstock.core.usage import Window
+from penstock.errors import StoreError
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Job, Transaction
-from penstock.store.sqlite.rows import MOST_UPDATES, ItemRows
+from penstock.store.sqlite.rows import MOST_UPDATES, ItemRows, check_item
 from penstock.store.sqlite.usage import Ledger, are_current, book
 
 CLEAN_STEP: Final = 128
@@ -118,14 +120,34 @@ class Commits:
 
 
 def _work(job: Job, transaction: Transaction, ledger: Ledger) -> Any:
-    """Do a job inside a transaction, and book what was used before it."""
+    """Do a job inside a transaction, and book what was used before it.
+
+    A job on an item whose time zone this machine does not know has changed nothing, and its result
+    is the error: the others of its group do not fail for that.
+    """
     before = [transaction.get(key) for key in job.keys]
     for key, item in zip(job.keys, before, strict=True):
         ledger.before_write(key, item, job.now_ms)
-    result = job.work(transaction, job.now_ms)
+    try:
+        result = job.work(transaction, job.now_ms)
+    except UnknownZoneError:
+        if (error := _unknown_zone(job, before)) is None:
+            raise
+        return error
     for key, item in zip(job.keys, before, strict=True):
         ledger.after_write(key, item, transaction.get(key), job.now_ms)
     return result
+
+
+def _unknown_zone(job: Job, items: Sequence[Item | None]) -> StoreError | None:
+    """What to tell the caller of a job; None if this machine knows the time zones of its items."""
+    try:
+        for key, item in zip(job.keys, items, strict=True):
+            if item is not None:
+                check_item(key, item)
+    except StoreError as error:
+        return error
+    return None
 
 
 def _are_current(rows: ItemRows, changes: Mapping[Key, Item], group: Sequence[Job]) -> bool:

@@ -46,7 +46,7 @@ def explain(exc: sqlite3.Error) -> str:
 
 def kind_of(exc: BaseException) -> str:
     """SQLite's own name for what went wrong, such as sqlite_full; it has a few dozen."""
-    if isinstance(exc, FileGoneError):
+    if isinstance(exc, FileGoneError | StoreError):
         return exc.kind
     return str(getattr(exc, "sqlite_errorname", "internal")).lower()
 
@@ -63,6 +63,8 @@ def _code(exc: BaseException) -> int:
 
 def store_error(cause: BaseException, done: str) -> StoreError:
     """What callers are told. `done` is what could not be done to the file: read, or written."""
+    if isinstance(cause, StoreError):
+        return cause
     if isinstance(cause, FileGoneError):
         text = str(cause)
     elif isinstance(cause, sqlite3.Error | RuntimeError):

@@ -17,6 +17,7 @@ from penstock.core.entities import (
 )
 from penstock.core.limits import Limit
 from penstock.core.take import Key
+from penstock.core.windows import format_window
 from penstock.store.policy_laws import (
     check_ancestors,
     check_childless,
@@ -34,6 +35,7 @@ from penstock.store.policy_laws import (
 from penstock.store.policy_port import AuditEvent, Change, Page
 from penstock.store.sqlite.transactions import Transactions
 from penstock.store.sqlite.usage import book_entity
+from penstock.store.stored_windows import check_lookup, check_stored, load_limit
 
 _ENTITY: Final = "SELECT name, parent, cascades, metadata, version FROM entity"
 
@@ -106,7 +108,7 @@ class SqlitePolicy:
             )
             return Lookup(_read_entity(db, entity), dict(map(_load_limits, rows)))
 
-        return await self._transactions.read(work)
+        return check_lookup(await self._transactions.read(work))
 
     async def read_entity(self, name: str) -> Entity | None:
         return await self._transactions.read(lambda db: _read_entity(db, name))
@@ -154,7 +156,8 @@ class SqlitePolicy:
         return page_of([name for (name,) in rows], count, str)
 
     async def read_limits(self, scope: Scope) -> StoredLimits | None:
-        return await self._transactions.read(lambda db: _read_limits(db, scope))
+        stored = await self._transactions.read(lambda db: _read_limits(db, scope))
+        return check_stored(stored, scope)
 
     async def write_limits(
         self, scope: Scope, stored: StoredLimits, change: Change
@@ -164,7 +167,7 @@ class SqlitePolicy:
         def work(db: sqlite3.Connection) -> StoredLimits:
             before = _read_limits(db, scope)
             after = stored._replace(version=1 if before is None else before.version + 1)
-            state = (json.dumps(after.limits), after.version, after.on_unavailable)
+            state = (_dump_limits(after.limits), after.version, after.on_unavailable)
             db.execute(_WRITE_LIMITS, (*scope_order(scope), *state))
             records = limits_record(before), limits_record(after)
             _record(db, subject_of(scope), "limits.write", change, scope, *records)
@@ -260,9 +263,31 @@ def _load_entity(row: tuple[str, str | None, int, str, int]) -> Entity:
     return Entity(name, parent, bool(cascades), json.loads(metadata), version)
 
 
+def _dump_limits(limits: Sequence[Limit]) -> str:
+    """A list of lists. Only a limit that refills at boundaries has a window behind its numbers."""
+    return json.dumps(
+        [
+            limit[:6] if limit.window is None else (*limit[:6], format_window(limit.window))
+            for limit in limits
+        ]
+    )
+
+
+def _load_limit(
+    name: str,
+    capacity: int,
+    burst: int,
+    refill: int,
+    period_ms: int,
+    max_debt: int | None = None,
+    window: str | None = None,
+) -> Limit:
+    return load_limit(name, capacity, burst, refill, period_ms, window, max_debt)
+
+
 def _load_limits(row: tuple[str, str, str, int, str]) -> tuple[Scope, StoredLimits]:
     entity, resource, limits, version, on_unavailable = row
-    loaded = tuple(Limit(*limit) for limit in json.loads(limits))
+    loaded = tuple(_load_limit(*limit) for limit in json.loads(limits))
     return _load_scope(entity, resource), StoredLimits(loaded, version, on_unavailable)
 
 

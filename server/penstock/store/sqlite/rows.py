@@ -8,9 +8,11 @@ from itertools import islice
 from typing import Any, Final
 
 from penstock.core.bucket import CLOCKS_APART_MS, NEVER, Item
+from penstock.core.calendars import UnknownZoneError
 from penstock.core.take import Key
 from penstock.store.sqlite.item_text import dump, load
 from penstock.store.sqlite.usage import Base, book, dump_base, load_base, unbooked_rows
+from penstock.store.stored_windows import check_zones
 
 # One row of JSON instead of a row an item: each row that Python fetches is a hand-over of its lock,
 # and this thread shares that with the event loop.
@@ -70,12 +72,11 @@ DELETE FROM bucket WHERE id > ? AND id <= ? AND stale_at_ms <= ?
 RETURNING entity, resource, takes, buckets, booked
 """
 
-_RETURN: Final = """
-UPDATE bucket
-SET refilled_ms = ?3,
-    stale_at_ms = iif(stale_at_ms < ?5, stale_at_ms - refilled_ms + ?3, ?5)
-WHERE id > ?1 AND id <= ?2 AND refilled_ms > ?3 + ?4 RETURNING entity, resource
+_AHEAD: Final = """
+SELECT id, entity, resource, buckets FROM bucket WHERE id > ? AND id <= ? AND refilled_ms > ?
 """
+
+_RETURN: Final = "UPDATE bucket SET refilled_ms = ?, stale_at_ms = ? WHERE id = ?"
 
 KEPT: Final = 65_536
 """Items in memory, some 30 MB. Without them a take costs half as much again."""
@@ -213,8 +214,10 @@ class ItemRows:
             self._drop(Key(entity, resource))
         book(self._db, unbooked_rows(deleted), now_ms)
         # A clock was wrong. Nobody may ever ask for these items again, so they go stale, too.
-        values = (after, last, now_ms, CLOCKS_APART_MS, NEVER)
-        for entity, resource in self._db.execute(_RETURN, values).fetchall():
+        ahead = self._db.execute(_AHEAD, (after, last, now_ms + CLOCKS_APART_MS)).fetchall()
+        for number, entity, resource, buckets in ahead:
+            item = Item(now_ms, load(json.loads(buckets)))
+            self._db.execute(_RETURN, (now_ms, _stale_at_ms(item), number))
             self._drop(Key(entity, resource))
         # At the end it begins again: new items come behind all others, so there is always a next.
         return int(last) if found == count else 0
@@ -225,8 +228,23 @@ class ItemRows:
         self.bases.pop(key, None)
 
 
+def _stale_at_ms(item: Item) -> int:
+    """When an item is full. Never, if this machine does not know the time zone of a limit."""
+    try:
+        return item.stale_at_ms()
+    except UnknownZoneError:
+        return NEVER
+
+
 def _state(item: Item) -> tuple[int, int, str, int, int]:
     return item.refilled_ms, item.stale_at_ms(), dump(item), item.policy_ms, item.takes
+
+
+def check_item(key: Key, item: Item) -> Item:
+    """StoreError if this machine does not know the time zone of one of the item's limits."""
+    limits = [bucket.limit for bucket in item.buckets]
+    check_zones(limits, f"the bucket of {key.entity} on {key.resource}")
+    return item
 
 
 def read_item(db: sqlite3.Connection, key: Key) -> Item | None:

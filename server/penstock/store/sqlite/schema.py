@@ -102,7 +102,12 @@ CREATE TABLE usage (
 CREATE INDEX usage_by_time ON usage (window, start_ms, resource, entity);
 """
 
-STEPS: Final = (_BUCKETS, _POLICY, _FORGIVEN, _USAGE)
+# No table changes. Limits and buckets may have a window, as a text behind their numbers. The
+# versions before fail on such a row, so they must not open the file. A limit without a window is
+# stored as before.
+_WINDOWS: Final = "SELECT 'windows'"
+
+STEPS: Final = (_BUCKETS, _POLICY, _FORGIVEN, _USAGE, _WINDOWS)
 """The first makes a new file one of version 1, the next one of version 1 one of version 2, and so
 on. None is ever changed: there are files that it made."""
 

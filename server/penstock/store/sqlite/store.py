@@ -17,7 +17,7 @@ from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Transaction
 from penstock.store.sqlite.policy import SqlitePolicy
 from penstock.store.sqlite.retention import SqliteRetention
-from penstock.store.sqlite.rows import read_item
+from penstock.store.sqlite.rows import check_item, read_item
 from penstock.store.sqlite.schema import Synchronous
 from penstock.store.sqlite.threads import ErrandThread
 from penstock.store.sqlite.transactions import Transactions
@@ -69,7 +69,8 @@ class SqliteStore:
 
     async def read(self, key: Key) -> Item | None:
         await self._writer.turn()
-        return await self._transactions.read(lambda db: read_item(db, key), operation="read")
+        item = await self._transactions.read(lambda db: read_item(db, key), operation="read")
+        return item and check_item(key, item)
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
         def work(transaction: Transaction, now_ms: int) -> bool:

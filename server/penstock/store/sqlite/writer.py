@@ -182,6 +182,9 @@ class GroupWriter:
                 self._landed.value += 1
                 group.span.note("penstock.outcome", "landed")
                 for job, result in zip(self._jobs, results, strict=True):
+                    if isinstance(result, StoreError):
+                        self._refuse(job, result)
+                        continue
                     if job.owed is not None:
                         count_dropped(self._metrics, result)
                     if not job.answer.done():
@@ -193,6 +196,14 @@ class GroupWriter:
             self._break(exc)
         else:
             self._go_on()
+
+    def _refuse(self, job: Job, error: StoreError) -> None:
+        """Tell one caller of a group that its work can't be done."""
+        self._metrics.store_errors.of(error.kind).add()
+        if job.owed is not None:
+            self._owed.lose([job], error)
+        elif not job.answer.done():
+            job.answer.set_exception(error)
 
     def _break(self, fault: Exception) -> None:
         """Go on after a fault of our own: nobody may wait in vain."""

@@ -31,7 +31,9 @@ def _is_fresh(write: Consume, image: Image) -> bool:
         return False
     if write.expires_s is not None and (image.expires_s is None or image.is_expired(write.now_ms)):
         return False
-    return write.since_ms is None or image.item.refilled_ms >= write.since_ms
+    rf = image.item.refilled_ms
+    is_before = write.until_ms is None or rf < write.until_ms
+    return is_before and (write.since_ms is None or rf >= write.since_ms)
 
 
 def _within(move: Move, tokens: int | None) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.take import Key
 from penstock.store.dynamodb.buckets.expressions import write_parameters
 from penstock.store.dynamodb.buckets.sender import BucketSender
@@ -39,6 +39,7 @@ limits = st.builds(
     st.sampled_from([1_000, 60_000]),
     name=st.sampled_from(NAMES),
     burst=st.integers(0, 30),
+    window=st.sampled_from([None, None, Window(), Window(carry_debt=False)]),
 )
 policies = st.lists(limits, min_size=1, max_size=4, unique_by=lambda limit: limit.name).map(
     lambda some: make_terms(tuple(some))
@@ -69,9 +70,10 @@ def consumes(draw: st.DrawFn, key: Key, image: Image) -> Consume:
     bounds = st.none() | amounts
     moves = [Move(name, draw(amounts), draw(amounts), draw(bounds), draw(bounds)) for name in names]
     terms = draw(st.sampled_from([own, own, own, make_terms((Limit.per(1, 1_000),))]))
-    since = st.none() | st.integers(-2, 2).map(lambda off: image.item.refilled_ms + off)
+    near = st.none() | st.integers(-2, 2).map(lambda off: image.item.refilled_ms + off)
+    since_ms, until_ms, now_ms = draw(near), draw(near), draw(moments)
     return Consume(
-        WritePath.SPECULATIVE, key, terms, tuple(moves), draw(since), draw(moments), draw(takes)
+        WritePath.SPECULATIVE, key, terms, tuple(moves), since_ms, now_ms, draw(takes), until_ms
     )
 
 

@@ -196,8 +196,8 @@ class Process:
                     run.spend(take.key, [draw.amount for draw in take.draws])
             self._forget(step)
             return False
-        self.held.landed(loan)
         image = outcome.image
+        self.held.landed(loan, image)
         if image is not None:
             image = self.held.view({step.writes[0].key: image})[step.writes[0].key]
         decider.landed(step, image)
@@ -279,14 +279,14 @@ class Process:
                 self._give_back(hold)
 
     def _give_back(self, hold: Hold) -> None:
-        table, back = self._run.table, hold.back(hold.terms.fingerprint)
+        table, back = self._run.table, hold.back(hold.terms.fingerprint, hold.refilled_ms)
         now_ms, takes = self._now_ms(), hold.unrecorded
-        first = add_back(WritePath.GIVE_BACK, hold.key, hold.terms, back.tokens, now_ms, takes)
+        first = add_back(WritePath.GIVE_BACK, hold.key, hold.terms, back, now_ms, takes)
         write: Write = first
         while not isinstance(outcome := table.write((write,)), Landed):
             image = outcome.images[hold.key]
             assert image is not None
-            write = settle_back(first, image, *hold.back(image.fingerprint))
+            write = settle_back(first, image, hold.back(image.fingerprint, image.item.refilled_ms))
         self._run.returned += sum(hold.left)
 
     def nobodys(self, key: Key) -> list[int]:

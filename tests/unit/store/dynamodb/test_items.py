@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, Limit, Unit, Window
 from penstock.core.take import Key
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.items.images import Image, attribute, parse_image, write_record
@@ -54,14 +54,24 @@ def test_long_names_are_hashed_and_stay_apart(letter: str) -> None:
     assert bucket_sort(long) != bucket_sort(longer)
 
 
+windows = st.sampled_from(
+    [
+        Window(),
+        Window(carry_debt=False),
+        Window("calendar", "Pacific/Apia"),
+        Window("calendar", "UTC", "sunday", carry_debt=False),
+    ]
+)
+units = st.sampled_from([Unit.DAY, Unit.WEEK, Unit.MONTH, Unit.YEAR])
 limits = st.builds(
     Limit,
     name=names,
     capacity=st.integers(0, 2**42),
     burst=st.integers(0, 2**42),
     refill=st.integers(0, 2**42),
-    period_ms=st.integers(1, 2**42),
+    period_ms=units.map(lambda unit: unit.value),
     max_debt=st.none(),
+    window=st.none() | windows,
 )
 buckets = st.builds(Bucket, limits, st.integers(-(2**42), 2**42), st.integers(0, 2**62))
 

@@ -96,7 +96,7 @@ class CombinedTake:
             self.key,
             self.terms,
             tuple(moves),
-            since_ms=now_ms - self.terms.tolerance_ms,
+            since_ms=self.terms.since_ms(now_ms),
             now_ms=now_ms,
             takes=self._takes,
         )
@@ -116,7 +116,7 @@ class CombinedTake:
             consume = self.consume(now_ms, lost=lost, holds_verdicts_on=held)
             rf = image.item.refilled_ms
             # An `rf` that is far ahead would pass the condition of consume-only writes for ever.
-            is_fresh = rf >= now_ms - self.terms.tolerance_ms and not is_far_ahead(rf, now_ms)
+            is_fresh = rf >= self.terms.since_ms(now_ms) and not is_far_ahead(rf, now_ms)
             if is_fresh and all(
                 _within(move, bucket.tokens)
                 for move, bucket in zip(sorted(consume.moves), image.item.buckets, strict=True)

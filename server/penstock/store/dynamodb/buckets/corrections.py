@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.aws.retry import pauses
 from penstock.store.dynamodb.buckets.hold import Hold, undone_takes
+from penstock.store.dynamodb.buckets.loans import Back, back_to, with_held
 from penstock.store.dynamodb.buckets.sender import BucketSender, Conflict, Landed
 from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import Terms, make_terms, own_terms, terms_of
@@ -85,16 +86,21 @@ async def undo(
     sender: BucketSender, draft: Draft, now_ms: int, attempts: Iterator[int]
 ) -> Image | None:
     """Give back what a take consumed, as if it had never been. Charges and refunds stay."""
-    take = draft.take
-    amounts = {
-        limit.name: kept - left
-        for limit, kept, left in zip(take.limits, draft.left_if_denied, draft.left, strict=True)
-    }
+    take, taken_ms = draft.take, draft.refilled_ms
+    kept = zip(draft.left_if_denied, draft.left, strict=True)
+    amounts = [low - left for low, left in kept]
+    back = back_to(take.limits, amounts, taken_ms, taken_ms)
     takes = undone_takes(draft)
-    first = add_back(WritePath.COMPENSATE, take.key, terms_of(take), amounts, now_ms, takes)
+    first = add_back(WritePath.COMPENSATE, take.key, terms_of(take), back, now_ms, takes)
 
     def give_back(image: Image) -> Write:
-        return settle_back(first, image, amounts, amounts)
+        rf = image.item.refilled_ms
+        left = back_to(take.limits, amounts, taken_ms, rf)
+        # The item may follow other limits by now. Its own windows count, too.
+        limits = [bucket.limit for bucket in image.item.buckets]
+        tokens = [left.tokens.get(limit.name, 0) for limit in limits]
+        kept_tokens = back_to(limits, tokens, taken_ms, rf).tokens
+        return settle_back(first, image, left._replace(tokens=kept_tokens))
 
     return await rewrite(sender, take.key, first, give_back, attempts)
 
@@ -103,41 +109,38 @@ async def give_back_held(
     sender: BucketSender, hold: Hold, now_ms: int, attempts: Iterator[int]
 ) -> Image | None:
     """Give back what was taken ahead and not used."""
-    back = hold.back(hold.terms.fingerprint)
-    first = add_back(
-        WritePath.GIVE_BACK, hold.key, hold.terms, back.tokens, now_ms, hold.unrecorded
-    )
+    back = hold.back(hold.terms.fingerprint, hold.refilled_ms)
+    first = add_back(WritePath.GIVE_BACK, hold.key, hold.terms, back, now_ms, hold.unrecorded)
 
     def give_back(image: Image) -> Write:
-        return settle_back(first, image, *hold.back(image.fingerprint))
+        return settle_back(first, image, hold.back(image.fingerprint, image.item.refilled_ms))
 
     return await rewrite(sender, hold.key, first, give_back, attempts)
 
 
 def add_back(
-    path: WritePath, key: Key, terms: Terms, amounts: Mapping[str, int], now_ms: int, takes: int
+    path: WritePath, key: Key, terms: Terms, back: Back, now_ms: int, takes: int
 ) -> Consume:
-    """The write that gives back amounts, if the bucket has room for them, and counts takes."""
+    """The write that gives back tokens, if the bucket has room for them, and counts takes."""
     moves = tuple(
         Move(limit.name, amount, -amount, ceiling=limit.burst - max(amount, 0))
         for limit in terms.limits
-        if (amount := amounts[limit.name])
+        if (amount := back.tokens[limit.name])
     )
-    return Consume(path, key, terms, moves, None, now_ms, takes)
+    return Consume(path, key, terms, moves, None, now_ms, takes, back.until_ms)
 
 
-def settle_back(
-    first: Consume, image: Image, tokens: Mapping[str, int], used: Mapping[str, int]
-) -> Write:
-    """The bucket would overflow, or its terms have changed: work out the new balances."""
+def settle_back(first: Consume, image: Image, back: Back) -> Write:
+    """The bucket would overflow, its terms have changed, or some tokens have lapsed: work out the
+    new balances."""
     terms, now_ms = own_terms(image), first.now_ms
     _, before, _ = settle(image.item, terms.limits, now_ms)
-    back = [
-        min(before[i] + tokens.get(limit.name, 0), limit.burst) - before[i]
-        for i, limit in enumerate(terms.limits)
-    ]
-    consumed = [-used.get(limit.name, 0) for limit in terms.limits]
-    write = settle_write(first.path, first.key, terms, image, now_ms, back, consumed)
+    # As if the tokens had never been taken: what they would have repaid is no debt that a boundary
+    # forgets.
+    _, after, _ = settle(with_held(image, back).item, terms.limits, now_ms)
+    moved = [after[i] - balance for i, balance in enumerate(before)]
+    consumed = [-back.consumed.get(limit.name, 0) for limit in terms.limits]
+    write = settle_write(first.path, first.key, terms, image, now_ms, moved, consumed)
     return write._replace(takes=first.takes)
 
 

@@ -25,9 +25,11 @@ from penstock.store.dynamodb.items.images import (
     REFILLED,
     TAKES,
     TOKENS,
+    WINDOW,
     attribute,
     bucket_fields,
     number,
+    window_text,
     write_record,
 )
 from penstock.store.dynamodb.items.keys import PK, primary_key
@@ -46,7 +48,8 @@ class Kind(NamedTuple):
 
 
 REQUIRE: Final = {
-    comparison: Kind("IF", f"{{n}} {comparison} {{v}}") for comparison in ("=", ">=", "<=", ">")
+    comparison: Kind("IF", f"{{n}} {comparison} {{v}}")
+    for comparison in ("=", ">=", "<=", ">", "<")
 }
 REQUIRE_ABSENT: Final = Kind("IF", "attribute_not_exists({n})")
 OR_ELSE: Final = Kind("OR", "")
@@ -136,6 +139,8 @@ def _require_current(write: Consume) -> Iterator[Clause]:
     yield REQUIRE["="], POLICY, ({"S": write.terms.fingerprint},)
     if write.since_ms is not None:
         yield REQUIRE[">="], REFILLED, (number(write.since_ms),)
+    if write.until_ms is not None:
+        yield REQUIRE["<"], REFILLED, (number(write.until_ms),)
     if write.expires_s is not None:
         yield REQUIRE[">"], EXPIRES, (number(write.now_ms // 1000),)
 
@@ -203,13 +208,17 @@ def _bring_to_policy(write: Settle) -> Iterator[Clause]:
     for limit in write.changed:
         for field, value in zip(PARAMETERS, limit[1:5], strict=True):
             yield SET, attribute(limit.name, field), (number(value),)
+        if limit.window is None:
+            yield REMOVE, attribute(limit.name, WINDOW), ()
+        else:
+            yield SET, attribute(limit.name, WINDOW), (window_text(limit.window),)
     for bucket in write.added:
         name = bucket.limit.name
         yield REQUIRE_ABSENT, attribute(name, TOKENS), ()
-        for field, value in bucket_fields(bucket):
-            yield SET, attribute(name, field), (number(value),)
+        for field, stored in bucket_fields(bucket):
+            yield SET, attribute(name, field), (stored,)
     for name in write.removed:
-        for field in (*FIELDS, FORGIVEN):
+        for field in (*FIELDS, FORGIVEN, WINDOW):
             yield REMOVE, attribute(name, field), ()
 
 

@@ -6,7 +6,8 @@ T too much.
 
 A process takes ahead as much as it used of the item in the last T. At least the same amount stays
 in the bucket. T is a hundredth of the time that fills the burst, or another part of this time
-(`accuracy`).
+(`accuracy`). Tokens of a limit that refills at boundaries are used until the next boundary, at
+most. What is left of them then goes back only to an item that is still in the same window.
 
 Hints show an item as this process sees it: the table's item, and what this process holds of it.
 """
@@ -22,9 +23,9 @@ from penstock.store.dynamodb.buckets.asks import Verdict
 from penstock.store.dynamodb.buckets.decider import Send
 from penstock.store.dynamodb.buckets.hints import KEPT, Hint, Hints
 from penstock.store.dynamodb.buckets.hold import Hold, Reservation, ShownHint, undone_takes
-from penstock.store.dynamodb.buckets.loans import Amounts, Back, lend, used_by, with_held
+from penstock.store.dynamodb.buckets.loans import Amounts, Back, back_to, lend, used_by, with_held
 from penstock.store.dynamodb.buckets.recent_use import SLOTS, RecentUse
-from penstock.store.dynamodb.buckets.terms import TOLERANCE, Terms
+from penstock.store.dynamodb.buckets.terms import Terms
 from penstock.store.dynamodb.buckets.writes import Create, Settle, Write
 from penstock.store.dynamodb.items.images import Image
 
@@ -80,9 +81,7 @@ class Held:
 
     def t_ms(self, terms: Terms) -> int:
         """How long tokens of an item may be held. Items that never refill are exact: no T."""
-        if terms.tolerance_ms >= NEVER // TOLERANCE:
-            return 0
-        return min(int(terms.tolerance_ms * TOLERANCE * self._accuracy), MOST_MS)
+        return 0 if terms.fill_ms >= NEVER else min(int(terms.fill_ms * self._accuracy), MOST_MS)
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -152,11 +151,16 @@ class Held:
         hint = self._hints.get(hold.key)
         if hint is None or (image := hint.image) is None or len(image.item.buckets) > 1:
             return None
-        if image.fingerprint != hold.terms.fingerprint:
+        if image.fingerprint != hold.terms.fingerprint or not hold.is_of(image.item):
             return None
         rf, ((limit, tokens, _, _),), *_ = image.item
+        refill = limit.refill
+        if limit.window is not None:
+            if credit(limit, rf, hold.refilled_ms):
+                return None  # the hint is older than the hold
+            refill = 0  # a hold is used within one window
         return ShownHint(
-            hint, tokens, limit.burst, limit.refill, limit.period_ms, rf, credit(limit, 0, rf)
+            hint, tokens, limit.burst, refill, limit.period_ms, rf, rf * refill // limit.period_ms
         )
 
     def _show_use(self, hold: Hold) -> None:
@@ -188,7 +192,7 @@ class Held:
         image = self._image(take.key)
         if image is None or not hold.serves(take, now_ms):
             return None
-        if image.fingerprint != hold.terms.fingerprint:
+        if image.fingerprint != hold.terms.fingerprint or not hold.is_of(image.item):
             return None
         draft = Draft(image.item, take, now_ms)
         if not all(draft.fits) or Mode.REFUND in draft.modes:
@@ -235,7 +239,7 @@ class Held:
         amounts = [low - left for low, left in zip(kept, draft.left, strict=True)]
         if hold is None or take.limits != hold.limits or min(amounts) < 0:
             return False
-        back = hold.part(amounts, taken_ms, undone_takes(draft))
+        back = hold.part(amounts, taken_ms, undone_takes(draft), draft.refilled_ms)
         self.put_back(Reservation(draft, back, taken_ms))
         return True
 
@@ -251,8 +255,9 @@ class Held:
     def _show_less(self, hold: Hold, used: Sequence[int]) -> None:
         hint = self._hints.get(hold.key)
         if hint is not None and hint.image is not None:
-            less = {limit.name: -n for limit, n in zip(hold.limits, used, strict=True)}
-            image = with_held(hint.image, Back(less, less))
+            less = [-amount for amount in used]
+            rf = hint.image.item.refilled_ms
+            image = with_held(hint.image, back_to(hold.limits, less, hold.refilled_ms, rf))
             self._hints.replace(hold.key, hint._replace(image=image))
 
     def _image(self, key: Key) -> Image | None:
@@ -267,7 +272,7 @@ class Held:
         for key, image in images.items():
             hold = self._holds.get(key)
             if hold is not None and image is not None:
-                image = with_held(image, hold.back(image.fingerprint))
+                image = with_held(image, hold.back(image.fingerprint, image.item.refilled_ms))
                 takes = image.item.takes + hold.unrecorded
                 seen[key] = image._replace(item=image.item._replace(takes=takes))
         return seen
@@ -287,19 +292,24 @@ class Held:
             back = Back({}, {})
             if hold is not None:
                 given_back.append(hold)
-                settled_under = write.seen if isinstance(write, Settle) else write.terms
-                back = hold.back(settled_under.fingerprint)
+                back = _back(hold, write, image)
             if more is not None:
                 ahead.append(more)
             if hold is not None or more is not None:
-                amounts = {} if more is None else more.back(more.terms.fingerprint).consumed
+                amounts = {} if more is None else more.amounts
                 write = lend(write, image, back, amounts, hold.unrecorded if hold else 0)
             writes.append(write)
         return Loan(tuple(writes), tuple(given_back), tuple(ahead), send)
 
-    def landed(self, loan: Loan) -> None:
-        """The writes happened: hold what was taken ahead, and count what was used."""
+    def landed(self, loan: Loan, image: Image | None) -> None:
+        """The writes happened: hold what was taken ahead, and count what was used.
+
+        `image` is the item after a single write; None after a transaction.
+        """
         for hold in loan.ahead:
+            if image is not None:
+                # Another server, whose clock is ahead, may have moved `rf` on before the write.
+                hold.set_windows(settled_ms(image.item.refilled_ms, hold.taken_ms))
             self._hold(hold)
         for write in loan.send.writes:
             self._count(write, loan.send)
@@ -310,10 +320,16 @@ class Held:
             self._hold(hold)
 
     def _hold(self, hold: Hold) -> None:
-        """Begin a hold, or add it to the hold of the same item. The older one says how long."""
+        """Begin a hold, or add it to the hold of the same item. The older one says how long.
+
+        Tokens of different windows are not held together: the older ones are given back.
+        """
         other = self._holds.get(hold.key)
-        if other is not None and other.limits != hold.limits:
+        if other is not None and (other.limits != hold.limits or other.until_ms < hold.until_ms):
             self._evicted(other)
+        elif other is not None and other.until_ms > hold.until_ms:
+            self._evicted(hold)
+            return
         elif other is not None:
             left = [a + b for a, b in zip(other.left, hold.left, strict=True)]
             unrecorded = other.unrecorded + hold.unrecorded
@@ -350,7 +366,8 @@ class Held:
         if amounts is None:
             return None
         usable_ms = int(self.t_ms(terms) * USABLE)
-        return Hold(write.key, terms, amounts, now_ms, usable_ms, use.recent)
+        rf = settled_ms(image.item.refilled_ms, now_ms)
+        return Hold(write.key, terms, amounts, now_ms, usable_ms, use.recent, rf)
 
     def _amounts_ahead(self, use: _Use, left: Amounts, now_ms: int) -> list[int] | None:
         """As much as was used in the last T, if as much again stays in each bucket; or less."""
@@ -382,6 +399,14 @@ class Held:
             del self._uses[oldest]
             if (hold := self._holds.pop(oldest, None)) is not None:
                 self._evicted(hold)
+
+
+def _back(hold: Hold, write: Write, image: Image | None) -> Back:
+    """What goes back with a write, which its condition lets land on such an item alone."""
+    if isinstance(write, Settle):
+        return hold.back(write.seen.fingerprint, write.seen.item.refilled_ms)
+    refilled_ms = hold.refilled_ms if image is None else image.item.refilled_ms
+    return hold.back(write.terms.fingerprint, refilled_ms)
 
 
 def _agree(send: Send, key: Key, limits: tuple[Limit, ...]) -> bool:

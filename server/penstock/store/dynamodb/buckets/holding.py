@@ -76,14 +76,14 @@ class HoldingSender:
         loan = held.lend(step, hints)
         try:
             outcome = await self._sender.write(loan.writes, callers, attempt)
-        except DynamoError as exc:
-            if exc.fault is Fault.UNKNOWN:
+        except StoreError as exc:
+            if isinstance(exc, DynamoError) and exc.fault is Fault.UNKNOWN:
                 self._lose([*loan.given_back, *loan.ahead])
             else:
                 held.not_written(loan)
             raise
         if isinstance(outcome, Landed):
-            held.landed(loan)
+            held.landed(loan, outcome.image)
             if outcome.image is not None:
                 return Landed(self._view(step.writes[0].key, outcome.image))
             return outcome

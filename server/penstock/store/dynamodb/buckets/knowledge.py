@@ -120,6 +120,6 @@ class Knowledge:
 
 def _without_fresh_credit(image: Image, now_ms: int) -> Item | None:
     item = image.live(now_ms)
-    if item is None or item.refilled_ms < now_ms - own_terms(image).tolerance_ms:
+    if item is None or item.refilled_ms < own_terms(image).since_ms(now_ms):
         return item
     return item._replace(refilled_ms=max(now_ms, item.refilled_ms))

@@ -6,11 +6,13 @@ ahead. So the amounts and the bounds of the write change by these tokens, and th
 same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.bounds import highest, lowest
-from penstock.core.bucket import Bucket
+from penstock.core.bucket import NEVER, Bucket
+from penstock.core.limits import Limit
+from penstock.store.dynamodb.buckets.terms import until_ms
 from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Upsert, Write
 from penstock.store.dynamodb.items.images import Image
 
@@ -19,10 +21,33 @@ Amounts = Mapping[str, int]
 
 
 class Back(NamedTuple):
-    """What was held, and goes back with a write."""
+    """What was taken and not used, and goes back with a write."""
 
     tokens: Amounts
+    """What goes back to the balances. Tokens that have lapsed do not."""
     consumed: Amounts
+    """What was not consumed after all. The record is corrected for lapsed tokens, too."""
+    until_ms: int | None = None
+    """If the item is settled at this time or later, some of the tokens have lapsed."""
+
+
+def back_to(
+    limits: Sequence[Limit], amounts: Sequence[int], taken_ms: int, refilled_ms: int
+) -> Back:
+    """What goes back of amounts that were taken at a time, to an item that has this `rf`.
+
+    This is the one place for the rule that tokens of one window never become tokens of a later
+    window. `taken_ms` is the `rf` of the item that they were taken from, once settled.
+    """
+    tokens, until = {}, NEVER
+    for limit, amount in zip(limits, amounts, strict=True):
+        lapse_ms = until_ms(limit, taken_ms)
+        if refilled_ms < lapse_ms:
+            tokens[limit.name] = amount
+            if amount:
+                until = min(until, lapse_ms)
+    consumed = {limit.name: amount for limit, amount in zip(limits, amounts, strict=True)}
+    return Back(tokens, consumed, None if until == NEVER else until)
 
 
 def lend(write: Write, seen: Image | None, back: Back, ahead: Amounts, takes: int) -> Write:
@@ -53,7 +78,7 @@ def lend(write: Write, seen: Image | None, back: Back, ahead: Amounts, takes: in
         moves.append(moved)
     takes += write.takes
     if isinstance(write, Consume):
-        return write._replace(moves=tuple(moves), takes=takes)
+        return write._replace(moves=tuple(moves), takes=takes, until_ms=back.until_ms)
     return write._replace(moves=tuple(moves), seen=without(write.seen, back), takes=takes)
 
 

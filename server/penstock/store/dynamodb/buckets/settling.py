@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from penstock.core.bounds import highest
 from penstock.core.bucket import (
     Bucket,
     credit,
     default_max_debt,
+    forgotten_debt,
     is_renamed,
     settle,
     settle_forgiven,
@@ -31,6 +33,10 @@ def settle_write(
     Without bounds, the balances must be exactly as seen. With bounds, any balance up to the seen
     one will do, as long as a changed burst leaves the balance above zero and forgives nothing.
     Otherwise that balance, too, must be exactly as seen.
+
+    A limit with `carry_debt: false` forgets its debt at a boundary. If there was a debt, any other
+    debt will do: it is forgotten, too. If there was no debt, there must not be one now: adding to
+    it would carry it over.
     """
     item = image.item
     _, before, _ = settle(item, terms.limits, now_ms)
@@ -55,10 +61,13 @@ def settle_write(
         tokens, old = bucket.tokens, bucket.balance(item.refilled_ms, now_ms)
         credited = credit(bucket.limit, item.refilled_ms, now_ms)
         gained, raised = before[i] - tokens, limit.burst - bucket.limit.burst
+        forgets = forgotten_debt(bucket.limit, -1, item.refilled_ms, now_ms) > 0
         if bounds is None or bucket.forgiven or forgiven[i]:
             # If fresh credit was ignored in a decision, a refund may be larger than the room left.
             left = min(before[i] + moved[i], limit.burst)
             move = Move(limit.name, left - tokens, used, tokens, tokens)
+        elif forgets and tokens < 0:
+            move = Move(limit.name, 0, used, ceiling=0, new_balance=before[i] + moved[i])
         elif credited > old - tokens:
             # The burst cuts off some of the credit. How much depends on what others have consumed
             # since. But the bucket is full, as long as the whole credit is enough to fill it.
@@ -68,11 +77,12 @@ def settle_write(
             floor, top = bounds[0][i], bounds[1][i]
             if raised < 0:
                 floor = max(floor, 0)
+            lowest = floor - gained if floor > -default_max_debt(limit) else None
             move = Move(
                 limit.name,
                 gained + moved[i],
                 used,
-                floor - gained if floor > -default_max_debt(limit) else None,
+                highest(lowest, 0) if forgets else lowest,
                 tokens if top is None else min(tokens, top - gained),
             )
         moves.append(move)

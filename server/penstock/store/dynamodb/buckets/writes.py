@@ -41,15 +41,15 @@ class Move(NamedTuple):
     floor: int | None = None
     ceiling: int | None = None
     new_balance: int | None = None
-    """Set the balance to this, instead of adding `tokens`. For a bucket that is full again: it does
-    not matter how much it took to fill it."""
+    """Set the balance to this, instead of adding `tokens`. For a bucket that is full again, or
+    whose debt was forgotten: it does not matter what the balance was."""
 
 
 class Consume(NamedTuple):
     """Changes balances and leaves `rf` as it is. Any number of writers can do this at a time.
 
-    Condition: the item was settled under the same terms, not before `since_ms`, and has not
-    expired.
+    Condition: the item was settled under the same terms, not before `since_ms`, but before
+    `until_ms`, and has not expired.
     """
 
     path: WritePath
@@ -60,6 +60,8 @@ class Consume(NamedTuple):
     now_ms: int
     takes: int = 0
     """How many takes this write is for. For the undo of a take: -1."""
+    until_ms: int | None = None
+    """The write gives back tokens that lapse when an item is settled at this time or later."""
 
     @property
     def is_exact(self) -> bool:
@@ -160,8 +162,8 @@ class Settle(NamedTuple):
         if is_renamed(self.seen.item, self.terms.limits):
             buckets = list(seen)  # the condition requires the bucket as seen
         forgiven = {bucket.limit.name: bucket.forgiven for bucket in seen}
-        # The old balance of a bucket that was set to full is not known. The seen balance will do:
-        # its credit fills the bucket, too.
+        # The old balance of a bucket that was set is not known. The seen balance will do: settled
+        # up to now, it is the same.
         full = {move.limit for move in self.moves if move.new_balance is not None}
         tokens = {bucket.limit.name: bucket.tokens for bucket in seen}
         return Item(

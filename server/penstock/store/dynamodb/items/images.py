@@ -1,18 +1,20 @@
-"""A composite item as DynamoDB holds it: flat attributes, six or seven for each limit."""
+"""A composite item as DynamoDB holds it: flat attributes, six to eight for each limit."""
 
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from penstock.core.bucket import Bucket, Item
-from penstock.core.limits import Limit
+from penstock.core.limits import Window
 from penstock.core.take import Key
+from penstock.core.windows import format_window
 from penstock.store.dynamodb.items.keys import (
     bucket_of,
     is_listed_by_resource,
     primary_key,
     resource_partition,
 )
+from penstock.store.stored_windows import check_zones, load_limit
 
 Attributes = Mapping[str, Mapping[str, Any]]
 
@@ -32,6 +34,8 @@ PARAMETERS: Final = ("cp", "bx", "ra", "rp")
 FIELDS: Final = (TOKENS, CONSUMED, *PARAMETERS)
 FORGIVEN: Final = "fg"
 """This attribute is absent if its value is 0."""
+WINDOW: Final = "wn"
+"""The window of a limit that refills at boundaries, as text. Absent for steady limits."""
 
 
 class Image(NamedTuple):
@@ -61,15 +65,31 @@ def number(value: int) -> dict[str, str]:
 
 
 def parse_image(attributes: Attributes) -> Image:
+    """An item whose buckets are to be used. StoreError if this machine does not know the time zone
+    of a limit."""
+    image = parse_record(attributes)
+    for bucket in image.item.buckets:
+        if bucket.limit.window is not None:
+            key = f"{attributes[ENTITY]['S']} on {attributes[RESOURCE]['S']}"
+            check_zones([bucket.limit], f"the bucket of {key}")
+    return image
+
+
+def parse_record(attributes: Attributes) -> Image:
+    """An item as it is, also if this machine does not know its time zones."""
     buckets = []
     for name in sorted(
         [name[2:-3] for name in attributes if name[:2] == "b_" and name[-3:] == "_tk"]
     ):
-        *fields, last = _attributes_of(name)
-        tokens, consumed, *parameters = [int(attributes[field]["N"]) for field in fields]
-        forgiven = attributes.get(last)
+        *fields, forgiven_name, window_name = _attributes_of(name)
+        tokens, consumed, capacity, burst, refill, period_ms = [
+            int(attributes[field]["N"]) for field in fields
+        ]
+        forgiven, window = attributes.get(forgiven_name), attributes.get(window_name)
         kept = 0 if forgiven is None else int(forgiven["N"])
-        buckets.append(Bucket(_limit(name, *parameters), tokens, consumed, kept))
+        words = None if window is None else window["S"]
+        limit = load_limit(name, capacity, burst, refill, period_ms, words)
+        buckets.append(Bucket(limit, tokens, consumed, kept))
     expires, parent = attributes.get(EXPIRES), attributes.get(PARENT)
     takes = attributes.get(TAKES)
     return Image(
@@ -106,20 +126,24 @@ def write_record(key: Key, image: Image) -> dict[str, Any]:
         record[PARENT] = {"S": image.parent.entity}
     for bucket in image.item.buckets:
         for field, value in bucket_fields(bucket):
-            record[attribute(bucket.limit.name, field)] = number(value)
+            record[attribute(bucket.limit.name, field)] = value
     return record
 
 
-def bucket_fields(bucket: Bucket) -> list[tuple[str, int]]:
+def bucket_fields(bucket: Bucket) -> list[tuple[str, dict[str, str]]]:
     values = (bucket.tokens, bucket.consumed, *bucket.limit[1:5])
-    fields = list(zip(FIELDS, values, strict=True))
-    return [*fields, (FORGIVEN, bucket.forgiven)] if bucket.forgiven else fields
+    fields = list(zip(FIELDS, map(number, values), strict=True))
+    if bucket.forgiven:
+        fields.append((FORGIVEN, number(bucket.forgiven)))
+    if bucket.limit.window is not None:
+        fields.append((WINDOW, window_text(bucket.limit.window)))
+    return fields
+
+
+def window_text(window: Window) -> dict[str, str]:
+    return {"S": format_window(window)}
 
 
 @lru_cache(maxsize=10_000)
 def _attributes_of(limit: str) -> tuple[str, ...]:
-    return tuple(attribute(limit, field) for field in (*FIELDS, FORGIVEN))
-
-
-# Many items have the same limits, so equal limits share one object.
-_limit = lru_cache(maxsize=10_000)(Limit)
+    return tuple(attribute(limit, field) for field in (*FIELDS, FORGIVEN, WINDOW))

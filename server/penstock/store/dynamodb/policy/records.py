@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.entities import Entity, Scope, StoredLimits
-from penstock.core.limits import Limit
 from penstock.store.dynamodb.items.images import (
     CASCADE,
     ENTITY,
@@ -13,8 +12,10 @@ from penstock.store.dynamodb.items.images import (
     PARAMETERS,
     PARENT,
     RESOURCE,
+    WINDOW,
     Attributes,
     number,
+    window_text,
 )
 from penstock.store.dynamodb.items.keys import (
     ENTITIES,
@@ -29,6 +30,7 @@ from penstock.store.dynamodb.items.keys import (
     parent_partition,
 )
 from penstock.store.policy_port import AuditEvent
+from penstock.store.stored_windows import load_limit
 
 VERSION: Final = "version"
 CONFIG_VERSION: Final = "config_version"
@@ -84,6 +86,8 @@ def limits_item(scope: Scope, stored: StoredLimits) -> Record:
             item[_attribute(limit.name, field)] = number(value)
         if limit.max_debt is not None:
             item[_attribute(limit.name, MAX_DEBT)] = number(limit.max_debt)
+        if limit.window is not None:
+            item[_attribute(limit.name, WINDOW)] = window_text(limit.window)
     if stored.on_unavailable:
         item["on_unavailable"] = {"S": stored.on_unavailable}
     if scope.resource is not None:
@@ -100,9 +104,9 @@ def parse_limits(item: Attributes) -> StoredLimits:
         capacity, burst, refill, period_ms = [
             int(item[_attribute(name, field)]["N"]) for field in PARAMETERS
         ]
-        limit = Limit(name, capacity, burst, refill, period_ms)
-        debt = item.get(_attribute(name, MAX_DEBT))
-        limits.append(limit if debt is None else limit._replace(max_debt=int(debt["N"])))
+        window, debt = _text(item, _attribute(name, WINDOW)), item.get(_attribute(name, MAX_DEBT))
+        max_debt = None if debt is None else int(debt["N"])
+        limits.append(load_limit(name, capacity, burst, refill, period_ms, window, max_debt))
     version = int(item[CONFIG_VERSION]["N"])
     return StoredLimits(tuple(limits), version, _text(item, "on_unavailable") or "")
 

@@ -68,6 +68,7 @@ from penstock.store.policy_laws import (
     subject_of,
 )
 from penstock.store.policy_port import AuditEvent, Change, Page
+from penstock.store.stored_windows import check_lookup, check_stored
 
 T = TypeVar("T")
 
@@ -107,10 +108,11 @@ class DynamoPolicy:
         meta = meta_key(entity)
         configs = {scope: config_key(scope) for scope in scopes}
         found = await self._access.read_items([meta, *configs.values()])
-        return Lookup(
+        lookup = Lookup(
             parse_entity(found[meta]) if meta in found else None,
             {scope: parse_limits(found[key]) for scope, key in configs.items() if key in found},
         )
+        return check_lookup(lookup)
 
     async def read_entity(self, name: str) -> Entity | None:
         item = await parents.read_meta(self._access, name)
@@ -169,7 +171,7 @@ class DynamoPolicy:
 
     async def read_limits(self, scope: Scope) -> StoredLimits | None:
         item = await self._read_config(scope)
-        return None if item is None else parse_limits(item)
+        return None if item is None else check_stored(parse_limits(item), scope)
 
     async def write_limits(
         self, scope: Scope, stored: StoredLimits, change: Change

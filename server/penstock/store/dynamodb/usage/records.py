@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from penstock.core.take import Key
 from penstock.core.usage import Used, is_counted, used_between
-from penstock.store.dynamodb.items.images import RESOURCE, Image, parse_image
+from penstock.errors import StoreError
+from penstock.store.dynamodb.items.images import RESOURCE, Image, parse_record
 from penstock.store.dynamodb.items.keys import AUDITS, BUCKETS, SK
 from penstock.store.dynamodb.policy.records import parse_audit
 from penstock.store.retention_port import RecordedEvent
@@ -38,7 +39,7 @@ def read_record(record: Record) -> Consumption | None:
     """What a record says was consumed; None if nothing, or nothing that counts."""
     try:
         return _read(record)
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except (KeyError, TypeError, ValueError, AttributeError, StoreError) as exc:
         raise PoisonError(repr(exc)) from exc
 
 
@@ -54,9 +55,9 @@ def _read(record: Record) -> Consumption | None:
     if record["eventName"] == "REMOVE":
         return None  # what was consumed stays counted
     attributes = change["NewImage"]
-    after, old = parse_image(attributes), change.get("OldImage")
+    after, old = parse_record(attributes), change.get("OldImage")
     key = Key(attributes["entity_id"]["S"], attributes[RESOURCE]["S"])
-    before = None if old is None else parse_image(old)
+    before = None if old is None else parse_record(old)
     if before is not None and is_replaced(before, after):
         before = None
     used = used_between(None if before is None else before.item, after.item)
