@@ -42,7 +42,7 @@ class Form:
     close: Callable[[], Awaitable[None]]
     """Closes the gate, and the server if there is one."""
 
-    async def left(self, entity: str = "user") -> dict[str, int]:
+    async def left(self, entity: str = "user") -> dict[str, int | float]:
         return await self.gate.available(entity, "gpt-4")
 
 
