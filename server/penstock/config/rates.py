@@ -44,7 +44,7 @@ _AMBIGUOUS: Final = "M"
 
 _PERIODS_MS: Final = {name: unit.value for unit, names in _SPELLINGS.items() for name in names}
 
-_OPTIONS: Final = ("burst", "max_debt", *WINDOW_OPTIONS)
+OPTIONS: Final = ("burst", "max_debt", *WINDOW_OPTIONS)
 
 
 def parse_limit(name: str, rate: str) -> Limit:
@@ -90,8 +90,8 @@ def _split_options(rate: str, text: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for part in text.split(",")[1:]:
         name, equals, value = [word.strip() for word in part.partition("=")]
-        if name not in _OPTIONS or not equals:
-            meant = did_you_mean(name, _OPTIONS)
+        if name not in OPTIONS or not equals:
+            meant = did_you_mean(name, OPTIONS)
             raise ValueError(
                 f"'{rate}' is not a rate: '{part.strip()}' is not an option{meant}; "
                 f"write {RATE_FORM}"
