@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import cast
 
@@ -42,7 +44,7 @@ class Form:
     close: Callable[[], Awaitable[None]]
     """Closes the gate, and the server if there is one."""
 
-    async def left(self, entity: str = "user") -> dict[str, int]:
+    async def left(self, entity: str = "user") -> dict[str, int | float]:
         return await self.gate.available(entity, "gpt-4")
 
 
@@ -216,6 +218,52 @@ async def test_what_is_available_can_be_taken_and_no_more(form: Form) -> None:
                 pytest.fail("the block must not begin")
     async with form.gate.acquire("child", "gpt-4", left):
         assert await form.left("child") == {"rpm": 0, "tpm": 0, "images": 0}
+
+
+async def test_an_unlimited_limit_lets_pass_and_is_shown_as_such(form: Form) -> None:
+    """Nothing of it is on record. A parent's limit of the same name counts."""
+    await set_limits(form.store, {"rpm": "unlimited", "tpm": "1000/day"}, entity="user")
+    async with form.gate.acquire("user", "gpt-4", rpm=10**15, tpm=1) as lease:
+        await lease.adjust(rpm=5, tpm=9)
+        assert lease.consumed == {"rpm": 0, "tpm": 10}
+    assert await form.left() == {"rpm": inf, "tpm": 990}
+    await add_child(form.store, "user", "project")
+    form.clock.now_ms += 2 * MINUTE
+    async with form.gate.acquire("user", "gpt-4", rpm=4):
+        assert (await form.left())["rpm"] == 6
+    own = {"rpm": "unlimited"}
+    async with form.gate.acquire("user", "new", rpm=1, limits=own):
+        assert await form.gate.available("user", "new", limits=own) == {"rpm": inf}
+
+
+async def test_a_limit_of_0_refuses_all(form: Form) -> None:
+    """The error says so: to wait does not help."""
+    await set_limits(form.store, {"rpm": "0/minute"}, entity="user")
+    with pytest.raises(penstock.RateLimited) as caught:
+        async with form.gate.acquire("user", "gpt-4", rpm=0.001):
+            pytest.fail("the block must not begin")
+    text = "rpm of user on gpt-4 is 0, which refuses all: try again in 60 s"
+    assert (str(caught.value), caught.value.retry_after_s) == (text, 60)
+    async with form.gate.acquire("user", "gpt-4", rpm=0):  # a check
+        assert await form.left() == {"rpm": 0}
+
+
+async def test_costs_in_money_are_exact(form: Form) -> None:
+    """As floats and decimals, to a thousandth, and what is finer is an error."""
+    await set_limits(form.store, {"cents": "10/day"}, resource="paid")
+    async with form.gate.acquire("user", "paid", cents=0.25) as lease:
+        for cost in (0.1 + 0.2, Decimal("1.999"), -0.549):
+            await lease.adjust(cents=cost)
+        assert lease.consumed == {"cents": 2}
+        await lease.adjust(cents=0.125 - lease.consumed["cents"])
+        assert lease.consumed == {"cents": 0.125}
+        with pytest.raises(ValueError, match=r"limit 'cents': 0\.0025 is finer than 0\.001: count"):
+            await lease.adjust(cents=0.0025)
+    assert await on_record(form.store, "user", "paid") == {"cents": 125}
+    assert await form.gate.available("user", "paid") == {"cents": 9}  # whole tokens
+    with pytest.raises(penstock.RateLimited, match=r"has less than 9\.876"):
+        async with form.gate.acquire("user", "paid", cents=9.876):
+            pytest.fail("the block must not begin")
 
 
 async def test_a_limit_that_does_not_exist_lets_pass(

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item, credit, settle, settle_forgiven
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
-from penstock.core.limits import MILLI, Limit
-from penstock.core.mapping import EntityMapping, Mappings, Template
+from penstock.core.limits import MILLI, UINT32_MAX, Limit
+from penstock.core.mapping import CHECK, EntityMapping, Mappings, Template
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain
 from penstock.core.take import Key
@@ -41,7 +41,9 @@ NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 
 Kind = Literal["take", "check", "charge", "refund"]
 
-CHECKS = EntityMapping(("x",), Template("{x}"), Template("r"), tuple((name, 0) for name in NAMES))
+CHECKS = EntityMapping(
+    ("x",), Template("{x}"), Template("r"), tuple((name, CHECK) for name in NAMES)
+)
 METERED = Domain("d", Children(()), Mappings("d", {CHECKS.keys: CHECKS}))
 """A mapping takes nothing of any limit, so what is charged is a report from the first time on."""
 
@@ -95,6 +97,7 @@ class Verdict(NamedTuple):
     limit: Limit | None
     """Under the name of its level."""
     remaining: int | None
+    """Without a limit: None, or the largest number of the wire if the limits are unlimited."""
 
 
 class Model:
@@ -125,7 +128,12 @@ class Model:
         after: dict[Key, Item] = {}
         synced: dict[Key, Item] = {}  # where a refusal finds limits that have changed
         seen: list[tuple[Limit, int, int, bool]] = []  # the limit, before, after, did it fit
-        for key, set_limits in self.levels(entity, resource):
+        free = False
+        for key, all_limits in self.levels(entity, resource):
+            free = free or any(
+                limit.is_unlimited for limit in all_limits if name in (None, limit.name)
+            )
+            set_limits = [limit for limit in all_limits if not limit.is_unlimited]
             limits = tuple(limit.without_max_debt for limit in set_limits)
             rf, balances, consumed = settle(self.items.get(key), limits, now_ms)
             forgiven = settle_forgiven(self.items.get(key), limits, now_ms)
@@ -146,7 +154,7 @@ class Model:
                 used = [had + b - n for had, b, n in zip(consumed, balances, left, strict=True)]
                 after[key] = Item(rf, tuple(map(Bucket, limits, left, used, forgiven)))
         if not seen:
-            return Verdict(False, None, None)
+            return Verdict(False, None, UINT32_MAX if free else None)
         # A charge is counted from what it leaves in the bucket.
         waits = [
             (limit, _wait_ms(limit, after_it if kind == "charge" else before, amount, now_ms))
@@ -228,7 +236,7 @@ class Player:
         decision = (await self._limiter.answer(self._prepared[request])).decision
         (status,) = decision.statuses
         expected = self._model.ask(entity, resource, *ask[2:], self._now_ms)
-        remaining = None if status.limit is None else status.remaining
+        remaining = (status.remaining or None) if status.limit is None else status.remaining
         assert Verdict(decision.over, status.limit, remaining) == expected
         assert decision.over == status.over
 
@@ -276,7 +284,7 @@ class Player:
         for entity in map(self._entity, ENTITIES):
             for resource in map(self._resource, RESOURCES):
                 key, in_force = Key(entity, resource), self._model.in_force(entity, resource)
-                limits = tuple(limit.without_max_debt for limit in in_force)
+                limits = tuple(one.without_max_debt for one in in_force if not one.is_unlimited)
                 expected = settle(self._model.items.get(key), limits, self._now_ms)
                 assert settle(await self._store.read(key), limits, self._now_ms) == expected
 
@@ -291,7 +299,8 @@ class Player:
 
 
 limit_sets = st.lists(
-    st.builds(
+    st.builds(Limit.unlimited, st.sampled_from(NAMES))
+    | st.builds(
         lambda limit, max_debt: limit._replace(max_debt=max_debt),
         st.builds(
             Limit.per,

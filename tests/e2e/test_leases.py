@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def left() -> dict[str, int]:
+async def left() -> dict[str, int | float]:
     async with penstock.open("sqlite:///limits.db") as gate:
         return await gate.available("user", "gpt-4")
 

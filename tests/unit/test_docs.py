@@ -14,9 +14,10 @@ from penstock.config.entity_mappings import MAPPING_KEYS
 from penstock.config.flags import read_settings
 from penstock.config.policy_file import read_policy
 from penstock.config.problems import Problems
-from penstock.config.rates import MAX_LIMITS
+from penstock.config.rates import MAX_LIMITS, OPTIONS, parse_limit
 from penstock.config.rules import RulesSource
 from penstock.config.rules_file import read_rules_file
+from penstock.core.amounts import MAX_TOKENS
 from penstock.core.bucket import Bucket, Item
 from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import UINT32_MAX, Limit
@@ -181,7 +182,7 @@ def test_the_commands_on_stored_limits_answer_as_shown(
 def test_the_examples_of_stored_limits_can_be_read() -> None:
     """The mapping as in its file, the policy by the reader of `penstock policy`."""
     blocks = [body for language, body in FENCE.findall(ENTITIES.read_text()) if language == "yaml"]
-    mapping, policy = blocks
+    mapping, money, policy = blocks
     assert mapping == LLM_RULES.read_text()
     assert RulesSource(LLM_RULES).load().warnings == ()
     read = read_policy("policy.yaml", policy, {})
@@ -190,7 +191,7 @@ def test_the_examples_of_stored_limits_can_be_read() -> None:
     in_brief = [body for _, body in FENCE.findall(RULES.read_text()) if "entities:" in body]
     assert in_brief
     problems = Problems()
-    for text in in_brief:
+    for text in (money, *in_brief):
         assert read_rules_file("rules.yaml", text, problems) is not None
     assert problems.errors + problems.warnings == ()
 
@@ -200,13 +201,29 @@ def test_the_page_on_stored_limits_has_every_field() -> None:
     assert set(table(ENTITIES, "field of `entities`")) == {f"`{key}`" for key in MAPPING_KEYS}
 
 
+def test_the_page_on_stored_limits_has_every_form_of_a_rate() -> None:
+    """The options of rates in a table of their own, and examples that can be read."""
+    options = table(ENTITIES, "option after a rate")
+    named = dict.fromkeys([re.findall("[a-z_]+", option)[0] for option in options])
+    assert list(named) == list(OPTIONS)
+    rates = [rate for row in table(ENTITIES, "rate") for rate in re.findall("`(.*?)`", row)]
+    examples = re.findall(r"^penstock limits set (.*?)(?: +#.*)?$", ENTITIES.read_text(), re.M)
+    assert len(examples) > 3
+    for example in examples:
+        rates += [one.partition("=")[2] for one in shlex.split(example) if "=" in one]
+    for rate in rates:
+        parse_limit("x", rate)
+
+
 def test_the_page_on_stored_limits_has_the_bounds_of_the_code() -> None:
     """Each number stands in the table, or below it."""
     bounds = table(ENTITIES, "what")
     assert bounds["limits of a scope"] == [str(MAX_LIMITS)]
     assert bounds["levels of a chain of parents, the entity included"] == [str(MAX_DEPTH)]
     assert bounds["name of an entity or resource"][0].startswith(f"{MAX_NAME} characters")
-    assert bounds["a rate's tokens, its burst and its `max_debt`"] == [f"{UINT32_MAX:,}"]
+    (most,) = bounds["a rate's tokens, its burst and its `max_debt`"]
+    assert MAX_TOKENS == 10**15
+    assert most.startswith(f"10^15. Answers to Envoy show at most {UINT32_MAX:,}")
     assert f"the last {KEPT:,} keys" in ENTITIES.read_text()
     assert f"kept for {AUDIT_KEPT_MS // 86_400_000} days" in ENTITIES.read_text()
 

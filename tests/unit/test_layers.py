@@ -13,8 +13,8 @@ SERVER = Path(__file__).parents[2] / "server"
 PURE = frozenset(
     {
         "__future__", "abc", "bisect", "collections", "dataclasses", "datetime", "enum",
-        "functools", "hashlib", "heapq", "itertools", "json", "math", "operator", "re", "string",
-        "types", "typing", "zoneinfo",
+        "fractions", "functools", "hashlib", "heapq", "itertools", "json", "math", "operator", "re",
+        "string", "types", "typing", "zoneinfo",
     }
 )  # fmt: skip
 """What the core may have of the standard library: nothing that reads a clock, waits, or logs."""

@@ -1,7 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -33,7 +33,7 @@ class LeaseRequest(_message.Message):
     def __init__(self, entity: _Optional[str] = ..., resource: _Optional[str] = ..., amounts: _Optional[_Mapping[str, int]] = ..., limits: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class LeaseResponse(_message.Message):
-    __slots__ = ("amounts", "refused")
+    __slots__ = ("amounts", "refused", "unlimited")
     class Refused(_message.Message):
         __slots__ = ("entity", "limit", "wait_ms", "burst")
         ENTITY_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,8 @@ class LeaseResponse(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     AMOUNTS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    UNLIMITED_FIELD_NUMBER: _ClassVar[int]
     amounts: _containers.ScalarMap[str, int]
     refused: LeaseResponse.Refused
-    def __init__(self, amounts: _Optional[_Mapping[str, int]] = ..., refused: _Optional[_Union[LeaseResponse.Refused, _Mapping]] = ...) -> None: ...
+    unlimited: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, amounts: _Optional[_Mapping[str, int]] = ..., refused: _Optional[_Union[LeaseResponse.Refused, _Mapping]] = ..., unlimited: _Optional[_Iterable[str]] = ...) -> None: ...

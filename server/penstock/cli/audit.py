@@ -22,6 +22,7 @@ from penstock.cli.tables import (
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.rates import format_rate
 from penstock.core.limits import MILLI, Limit
+from penstock.core.windows import parse_window
 from penstock.errors import ConfigError
 from penstock.store.policy_port import AuditEvent
 from penstock.store.port import Store
@@ -154,7 +155,7 @@ def _side(event: AuditEvent, record: Mapping[str, Any] | None) -> Mapping[str, A
     if event.action == RESET:
         balances = [{"name": name, "balance": n // MILLI} for name, n in sorted(record.items())]
         return {"buckets": balances}
-    limits = [Limit(name, **one) for name, one in record.items() if not name.startswith("$")]
+    limits = [_read_limit(name, one) for name, one in record.items() if not name.startswith("$")]
     unavailable = record.get("$on_unavailable")
     return {"limits": limit_values(limits), "on_unavailable": unavailable}
 
@@ -190,7 +191,12 @@ def _limit_rates(record: Mapping[str, Any]) -> dict[str, str]:
     """Limits by name. A name with a `$` before it is not a limit, but another setting."""
     return {
         name.removeprefix("$"): (
-            str(value) if name.startswith("$") else format_rate(Limit(name=name, **value))
+            str(value) if name.startswith("$") else format_rate(_read_limit(name, value))
         )
         for name, value in record.items()
     }
+
+
+def _read_limit(name: str, record: Mapping[str, Any]) -> Limit:
+    limit = Limit(name, **record)
+    return limit._replace(window=parse_window(record["window"])) if "window" in record else limit

@@ -17,6 +17,8 @@ from penstock.cli.store import (
     with_store,
 )
 from penstock.cli.tables import (
+    format_local_time,
+    format_time,
     limit_values,
     print_json,
     print_line,
@@ -26,10 +28,12 @@ from penstock.cli.tables import (
 )
 from penstock.config.durations import format_duration
 from penstock.config.rates import format_rate
+from penstock.core.amounts import to_tokens
 from penstock.core.bucket import Item, settle, wait_ms
 from penstock.core.entities import Scope, resolve
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Key
+from penstock.core.windows import next_boundary_ms
 from penstock.store.policy_port import AuditEvent, Change, Page
 from penstock.store.port import Store
 
@@ -96,6 +100,9 @@ class Level(NamedTuple):
     balance: int
     consumed: int
     full_in_ms: int | None
+    """None: never. An unlimited limit has no bucket, so it is always full."""
+    resets_ms: int | None = None
+    """When the limit's window ends; None if the limit has no window."""
 
 
 def _key(arguments: argparse.Namespace) -> Key:
@@ -183,16 +190,31 @@ async def _limits(store: Store, key: Key) -> tuple[Limit, ...]:
 
 def _levels(limits: tuple[Limit, ...], item: Item | None, at_ms: int) -> Sequence[Level]:
     """The buckets as a take would find them now, under the limits in force."""
-    limits = tuple(sorted(limits, key=lambda limit: limit.name))
-    refilled_ms, balances, consumed = settle(item, limits, at_ms)
-    return [
-        Level(limit, balance, used, wait_ms(limit, balance, limit.burst, at_ms, refilled_ms))
-        for limit, balance, used in zip(limits, balances, consumed, strict=True)
+    counted = _counted(limits)
+    refilled_ms, balances, consumed = settle(item, counted, at_ms)
+    levels = [
+        Level(
+            limit,
+            balance,
+            used,
+            wait_ms(limit, balance, limit.burst, at_ms, refilled_ms),
+            None if limit.window is None else next_boundary_ms(limit, max(at_ms, refilled_ms)),
+        )
+        for limit, balance, used in zip(counted, balances, consumed, strict=True)
     ]
+    levels += [Level(limit, 0, 0, 0) for limit in limits if limit.is_unlimited]
+    return sorted(levels, key=lambda level: level.limit.name)
+
+
+def _counted(limits: Sequence[Limit]) -> tuple[Limit, ...]:
+    """The limits that have buckets."""
+    return tuple([limit.without_max_debt for limit in limits if not limit.is_unlimited])
 
 
 def _row(level: Level) -> tuple[str, ...]:
     limit, balance = level.limit, level.balance
+    if limit.is_unlimited:
+        return limit.name, "", "", format_rate(limit), "not counted"
     full = max(0, balance) * BAR // max(1, limit.burst)
     bar = "█" * full + "░" * (BAR - full)
     left = f"{balance // MILLI} of {limit.burst // MILLI}"
@@ -204,6 +226,10 @@ def _row(level: Level) -> tuple[str, ...]:
         then = "full"
     else:
         then = f"full in {format_duration(-(-level.full_in_ms // 1000) * 1000)}"
+    if level.resets_ms is not None:
+        then = f"resets {format_local_time(level.resets_ms, limit.window)}"
+    if limit.burst == 0:
+        then = "refuses all"
     return limit.name or "-", bar, left, format_rate(limit).partition(",")[0], then
 
 
@@ -211,9 +237,10 @@ def _values(level: Level) -> dict[str, Any]:
     (limit,) = limit_values([level.limit])
     return {
         **limit,
-        "balance": level.balance // MILLI,
-        "consumed": level.consumed // MILLI,
+        "balance": None if level.limit.is_unlimited else level.balance // MILLI,
+        "consumed": to_tokens(level.consumed),
         "full_in_ms": level.full_in_ms,
+        "resets_at": None if level.resets_ms is None else format_time(level.resets_ms),
     }
 
 
@@ -258,7 +285,7 @@ def _reset(arguments: argparse.Namespace) -> int:
     async def work(store: Store) -> bool:
         # Write the record first: a reset without a record is worse than a record without a reset.
         await store.policy.record(_event(shown, change))
-        limits = tuple(limit.without_max_debt for limit in await _limits(store, key))
+        limits = _counted(await _limits(store, key))
         return await store.reset(key, change.now_ms, limits)
 
     done = with_store(arguments, work)
@@ -268,11 +295,14 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 def _tell_left(level: Level) -> str:
     name = f"{level.limit.name} " if level.limit.name else ""
+    if level.limit.is_unlimited:
+        return f"{name}{format_rate(level.limit)}"
     return f"{name}{level.balance // MILLI} of {level.limit.burst // MILLI}"
 
 
 def _event(shown: Shown, change: Change) -> AuditEvent:
-    before = {level.limit.name: level.balance for level in shown.levels}
-    after = {level.limit.name: level.limit.burst for level in shown.levels}
+    levels = [level for level in shown.levels if not level.limit.is_unlimited]
+    before = {level.limit.name: level.balance for level in levels}
+    after = {level.limit.name: level.limit.burst for level in levels}
     key, at_ms = shown.key, change.now_ms
     return AuditEvent(key.entity, "bucket.reset", at_ms, change.by, Scope(*key), before, after)

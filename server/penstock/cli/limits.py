@@ -48,6 +48,9 @@ examples:
   penstock limits set rpm=1000/minute
   penstock limits set --resource gpt-4 rpm=100/minute tpm=10000/minute,burst=15000
   penstock limits set --entity project-1 --resource gpt-4 tpm=100000/minute
+  penstock limits set --entity team-1 tokens=1000000/month,window=calendar,timezone=Europe/Berlin
+  penstock limits set --entity key-123 rpm=0/minute        # refuses all
+  penstock limits set --entity batch-7 rpm=unlimited       # counts nothing
   penstock limits set --on-unavailable deny rpm=1000/minute
 """
 

@@ -14,9 +14,12 @@ from typing import Any, Final
 
 from penstock.cli.encodings import writes_unicode
 from penstock.config.rates import format_rate
+from penstock.core.amounts import format_tokens, to_tokens
+from penstock.core.calendars import find_zone
 from penstock.core.entities import Entity, StoredLimits
 from penstock.core.foreign_text import escape_json, show
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import Limit, Window
+from penstock.core.windows import format_window
 
 MAX_CELL: Final = 1_000
 """Characters of a cell. Every name fits. Metadata may be longer: JSON shows all of it."""
@@ -92,16 +95,21 @@ def _in_order(limits: Sequence[Limit]) -> list[Limit]:
 
 def limit_lines(limits: Sequence[Limit]) -> list[str]:
     limits = _in_order(limits)
-    rows = [
-        [limit.name, format_rate(limit).partition(",")[0], f"{limit.burst // MILLI}"]
-        for limit in limits
-    ]
+    rows = [[limit.name, format_rate(limit).partition(",")[0], _burst(limit)] for limit in limits]
     header = ["LIMIT", "RATE", "BURST"]
+    if any(limit.window is not None for limit in limits):
+        header.append("WINDOW")
+        for row, limit in zip(rows, limits, strict=True):
+            row.append("-" if limit.window is None else format_window(limit.window))
     if any(limit.max_debt is not None for limit in limits):
         header.append("MAX DEBT")
         for row, limit in zip(rows, limits, strict=True):
-            row.append("-" if limit.max_debt is None else f"{limit.max_debt // MILLI}")
+            row.append("-" if limit.max_debt is None else format_tokens(limit.max_debt))
     return table_lines(header, rows, "  ")
+
+
+def _burst(limit: Limit) -> str:
+    return "-" if limit.is_unlimited else format_tokens(limit.burst)
 
 
 def limit_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
@@ -110,13 +118,21 @@ def limit_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
         {
             "name": limit.name,
             "rate": format_rate(limit),
-            "tokens": limit.refill // MILLI,
-            "period_ms": limit.period_ms,
-            "burst": limit.burst // MILLI,
-            "max_debt": None if limit.max_debt is None else limit.max_debt // MILLI,
+            "tokens": None if limit.is_unlimited else to_tokens(limit.refill),
+            "period_ms": limit.period_ms or None,
+            "burst": None if limit.is_unlimited else to_tokens(limit.burst),
+            "max_debt": None if limit.max_debt is None else to_tokens(limit.max_debt),
+            "window": None if limit.window is None else _window_values(limit.window),
         }
         for limit in _in_order(limits)
     ]
+
+
+def _window_values(window: Window) -> dict[str, Any]:
+    values: dict[str, Any] = {"kind": window.kind, "carry_debt": window.carry_debt}
+    if window.kind == "calendar":
+        values |= {"timezone": window.timezone, "week_starts": window.week_starts}
+    return values
 
 
 def stored_values(stored: StoredLimits) -> dict[str, Any]:
@@ -146,3 +162,11 @@ def format_pairs(pairs: Mapping[str, str]) -> str:
 def format_time(at_ms: int) -> str:
     """UTC, to the second."""
     return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def format_local_time(at_ms: int, window: Window | None) -> str:
+    """The time in the zone of a calendar window, else in the zone of this machine."""
+    zone = None
+    if window is not None and window.kind == "calendar":
+        zone = find_zone(window.timezone)
+    return f"{datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(zone):%Y-%m-%d %H:%M %Z}"

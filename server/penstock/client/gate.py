@@ -2,13 +2,16 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from math import inf
 from types import TracebackType
 from typing import TypeAlias
 
-from penstock.client.amounts import check_not_negative, read_amounts
+from penstock.client.amounts import Tokens, check_not_negative, read_amounts
 from penstock.client.lease import Backing, Lease, OnUnavailable
 from penstock.config.rates import parse_limits
+from penstock.core.amounts import format_tokens
 from penstock.core.lease import LeaseAsk, Refused
+from penstock.core.limits import MILLI
 from penstock.core.mapping import safe_name
 from penstock.core.take import Key
 from penstock.errors import RateLimited, StoreError
@@ -63,10 +66,10 @@ class Gate:
         self,
         entity: str,
         resource: str,
-        amounts: Mapping[str, int] | None = None,
+        amounts: Mapping[str, Tokens] | None = None,
         *,
         limits: Mapping[str, str] | None = None,
-        **named: int,
+        **named: Tokens,
     ) -> AsyncIterator[Lease]:
         """Take all amounts or nothing, and give a lease for the block.
 
@@ -94,10 +97,16 @@ class Gate:
 
     async def available(
         self, entity: str, resource: str, *, limits: Mapping[str, str] | None = None
-    ) -> dict[str, int]:
-        """The tokens of each limit that `acquire` could take now; negative if in debt."""
+    ) -> dict[str, int | float]:
+        """The whole tokens of each limit that `acquire` could take now; negative if in debt.
+
+        An unlimited limit has `math.inf`.
+        """
         ask = LeaseAsk(_key(entity, resource), {}, self._fallback(limits))
-        return dict(await self._backing.port.balances(ask))
+        balances = await self._backing.port.balances(ask)
+        return {
+            name: inf if amount is None else amount // MILLI for name, amount in balances.items()
+        }
 
     @property
     def _backing(self) -> Backing:
@@ -122,11 +131,13 @@ def _checked(limits: Mapping[str, str]) -> Mapping[str, str]:
 def _rate_limited(ask: LeaseAsk, refused: Refused) -> RateLimited:
     entity, name, wait_ms, burst = refused
     resource, asked = ask.key.resource, ask.amounts[name]
-    text = f"{name} of {entity} on {resource} has less than {asked}"
-    if asked == 0:
+    text = f"{name} of {entity} on {resource} has less than {format_tokens(asked)}"
+    if burst == 0:
+        text = f"{name} of {entity} on {resource} is 0, which refuses all"
+    elif asked == 0:
         text = f"{name} of {entity} on {resource} is in debt"
     elif asked > burst:
-        text = f"{text}, and never more than {burst}"
+        text = f"{text}, and never more than {format_tokens(burst)}"
     retry_after_s = wait_ms / 1000
     return RateLimited(
         f"{text}: try again in {retry_after_s:.10g} s", entity, resource, name, retry_after_s

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from penstock.client.amounts import read_amounts
+from penstock.client.amounts import Tokens, read_amounts
+from penstock.core.amounts import to_tokens
 from penstock.core.lease import LeaseAsk
 from penstock.errors import StoreError
 from penstock.service.errands import Errands
@@ -43,11 +43,11 @@ class Lease:
         self._settling = asyncio.Lock()
 
     @property
-    def consumed(self) -> Mapping[str, int]:
+    def consumed(self) -> Mapping[str, int | float]:
         """What is on record, by the limit's name: what the lease took, and its adjustments."""
-        return MappingProxyType(self._consumed)
+        return {name: to_tokens(amount) for name, amount in self._consumed.items()}
 
-    async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+    async def adjust(self, amounts: Mapping[str, Tokens] | None = None, /, **named: Tokens) -> None:
         """Settle what was really used: charge more, or give back with a negative amount.
 
         More may put a limit in debt, which is no error. At most what the lease has on record is

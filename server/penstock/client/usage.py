@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from penstock.core.limits import MILLI
+from penstock.core.amounts import to_tokens
 from penstock.core.usage import Used, Window, WindowUsage
 from penstock.store.open import open_store
 from penstock.store.port import Store
@@ -25,8 +25,8 @@ class Usage:
     start: datetime
     """When the window began, in UTC."""
     takes: int
-    amounts: Mapping[str, int]
-    """Whole tokens, by limit."""
+    amounts: Mapping[str, int | float]
+    """Tokens, by limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TopUsage:
 
     entity: str
     takes: int
-    amounts: Mapping[str, int]
+    amounts: Mapping[str, int | float]
 
 
 async def read_usage(
@@ -88,8 +88,8 @@ def _usage(one: WindowUsage) -> Usage:
     return Usage(one.key.entity, one.key.resource, start, one.used.takes, _tokens(one.used))
 
 
-def _tokens(used: Used) -> dict[str, int]:
-    return {limit: amount // MILLI for limit, amount in used.amounts.items()}
+def _tokens(used: Used) -> dict[str, int | float]:
+    return {limit: to_tokens(amount) for limit, amount in used.amounts.items()}
 
 
 def _ms(time: datetime | None, default: int) -> int:

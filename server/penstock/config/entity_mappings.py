@@ -1,15 +1,21 @@
 """The `entities` of a rules file: they map descriptors to stored entities."""
 
+import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 import yaml
 
 from penstock.config.yaml_nodes import YamlFile, is_null
-from penstock.core.limits import UINT32_MAX
-from penstock.core.mapping import HITS, EntityMapping, Template
+from penstock.core.amounts import MAX_TOKENS, TOO_FINE, to_millitokens
+from penstock.core.mapping import Amount, Consume, EntityMapping, Template
 
 MAPPING_KEYS: Final = frozenset({"keys", "entity", "resource", "consume"})
+
+AMOUNT_FORM: Final = "a number such as 1 or 0.25, hits, or hits * 2.5"
+
+_AMOUNT: Final = re.compile(r"(hits)(?: *\* *([0-9]+(?:\.[0-9]+)?))?|([0-9]+(?:\.[0-9]+)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +75,39 @@ def _template(
     return template
 
 
-def _consume(file: YamlFile, node: yaml.Node | None) -> tuple[tuple[str, int], ...] | None:
+def _consume(file: YamlFile, node: yaml.Node | None) -> Consume | None:
     if is_null(node):
         return None
     consume = []
-    for name, amount in file.named(node, "consume").items():
-        if isinstance(amount, yaml.ScalarNode) and amount.value == "hits":
-            consume.append((name, HITS))
-        else:
-            count = file.count(amount, f"consume of {name}, if not hits,", 0, UINT32_MAX)
-            consume.append((name, count or 0))
-    if not consume and isinstance(node, yaml.MappingNode):
+    named = file.named(node, "consume")
+    for name, value in named.items():
+        text = value.value if isinstance(value, yaml.ScalarNode) else ""
+        try:
+            consume.append((name, _amount(text)))
+        except ValueError as exc:
+            file.error(value, f"consume of {name}: {exc}")
+    if not named and isinstance(node, yaml.MappingNode):
         file.error(node, "consume must name at least one limit")
     return tuple(consume)
+
+
+def _amount(text: str) -> Amount:
+    parts = _AMOUNT.fullmatch(text.strip())
+    if parts is None:
+        raise ValueError(f"'{text[:40]}' is not an amount: write {AMOUNT_FORM}")
+    hits, factor, fixed = parts.groups()
+    if hits is None:
+        return Amount(fixed=_millitokens(fixed))
+    per_hit = _millitokens(factor or "1")
+    if per_hit == 0:
+        raise ValueError(f"'{text}' is always 0: write 0 for a check")
+    return Amount(per_hit=per_hit)
+
+
+def _millitokens(number: str) -> int:
+    if len(number) > 40 or Fraction(number) > MAX_TOKENS:
+        raise ValueError(f"'{number[:40]}' is too large: an amount is at most {MAX_TOKENS:,}")
+    amount = to_millitokens(Fraction(number))
+    if amount is None:
+        raise ValueError(f"'{number}' {TOO_FINE}")
+    return amount

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from penstock.core.limits import Limit
-from penstock.core.mapping import EntityMapping, Mappings, Template
+from penstock.core.mapping import Amount, Consume, EntityMapping, Mappings, Template
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 
 Row = tuple[Any, ...]
@@ -22,10 +22,14 @@ def pack(rules: Rules) -> Iterator[Row]:
     for domain in rules.values():
         yield from _pack_level(domain.children, 0)
         mappings = [
-            (one.keys, one.entity.text, one.resource.text, one.consume)
+            (one.keys, one.entity.text, one.resource.text, _pack_consume(one.consume))
             for one in domain.mappings.by_keys.values()
         ]
         yield DOMAIN, domain.name, mappings
+
+
+def _pack_consume(consume: Consume | None) -> Row | None:
+    return None if consume is None else tuple([(name, *amount) for name, amount in consume])
 
 
 def _pack_level(children: Children, depth: int) -> Iterator[Row]:
@@ -92,7 +96,7 @@ class Unpacking:
 
     def _add_domain(self, name: str, mappings: list[Row]) -> None:
         by_keys = {
-            keys: EntityMapping(keys, Template(entity), Template(resource), consume)
+            keys: EntityMapping(keys, Template(entity), Template(resource), _consume(consume))
             for keys, entity, resource, consume in mappings
         }
         children = self._levels.pop() if self._levels else Children()
@@ -122,3 +126,7 @@ class Unpacking:
             metadata,
             max_debt,
         )
+
+
+def _consume(packed: Row | None) -> Consume | None:
+    return None if packed is None else tuple([(name, Amount(*rest)) for name, *rest in packed])

@@ -5,9 +5,10 @@ from itertools import islice
 from typing import Final, cast
 
 from penstock.config.durations import format_duration
+from penstock.core.amounts import format_tokens
 from penstock.core.foreign_text import escape
 from penstock.core.limits import MILLI, Limit, Unit
-from penstock.core.mapping import HITS, EntityMapping
+from penstock.core.mapping import HITS, Amount, EntityMapping
 from penstock.core.rules import Node, Rule, Rules
 
 LINES: Final = 50
@@ -34,8 +35,16 @@ def _mapping_text(mapping: EntityMapping) -> str:
     text = f"entity={mapping.entity.text} resource={mapping.resource.text}"
     if mapping.consume is None:
         return text
-    amounts = [f"{name}: {'hits' if n == HITS else n}" for name, n in mapping.consume]
+    amounts = [f"{name}: {_amount(amount)}" for name, amount in mapping.consume]
     return f"{text} consume={{{', '.join(amounts)}}}"
+
+
+def _amount(amount: Amount) -> str:
+    if amount == HITS:
+        return "hits"
+    if amount.per_hit:
+        return f"hits * {format_tokens(amount.per_hit)}"
+    return format_tokens(amount.fixed)
 
 
 def _node_lines(node: Node, rule: Rule) -> Iterator[str]:

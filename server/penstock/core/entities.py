@@ -99,6 +99,23 @@ class Level(NamedTuple):
     """The limits are stored for this entity, not for all entities."""
     max_debt: Mapping[str, int] = MappingProxyType({})
     """By the limit's name, in millitokens. A limit that is missing here has no bound."""
+    unlimited: frozenset[str] = frozenset()
+    """The names of unlimited limits. Nothing is drawn from them at this level."""
+
+    @classmethod
+    def of(
+        cls, key: Key, limits: tuple[Limit, ...], read_ms: int = 0, *, is_own: bool = False
+    ) -> "Level":
+        """The level of an entity, from its limits as they are stored."""
+        drawn = [limit for limit in limits if not limit.is_unlimited]
+        return cls(
+            key,
+            tuple([limit.without_max_debt for limit in drawn]),
+            read_ms,
+            is_own,
+            {limit.name: limit.max_debt for limit in drawn if limit.max_debt is not None},
+            frozenset([limit.name for limit in limits if limit.is_unlimited]),
+        )
 
     def shown(self, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
         """Limits with names that show entity and resource, for answers."""
@@ -107,7 +124,8 @@ class Level(NamedTuple):
 
 
 Chain = tuple[Level, ...]
-"""An entity and the parents it cascades to, the child first. Levels without limits are left out."""
+"""An entity and the parents it cascades to, the child first. Levels without limits are left out.
+A level whose limits are all unlimited is not."""
 
 
 def name_problem(kind: str, name: str) -> str | None:

@@ -1,13 +1,14 @@
-"""What a lease wants, and what becomes of it. Amounts are whole tokens, by the limit's name."""
+"""What a lease wants, and what becomes of it. Amounts are millitokens, by the limit's name."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
+from penstock.core.amounts import MAX_TOKENS
+from penstock.core.limits import MILLI
 from penstock.core.take import Key
 
-MAX_AMOUNT: Final = 10**15
-"""The largest amount. Sums of many such amounts still fit in the 64 bits of the wire."""
+MAX_AMOUNT: Final = MAX_TOKENS * MILLI
 
 
 class LeaseAsk(NamedTuple):
@@ -27,4 +28,7 @@ class Refused(NamedTuple):
 
 
 Recorded: TypeAlias = Mapping[str, int]
-"""What is on record now. Limits that do not exist are left out."""
+"""What is on record now. Limits that do not exist, or are unlimited, are left out."""
+
+Balances: TypeAlias = Mapping[str, int | None]
+"""What could be taken now; negative if in debt, and None if the limit is unlimited."""

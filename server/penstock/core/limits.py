@@ -49,7 +49,9 @@ class Window(NamedTuple):
 class Limit(NamedTuple):
     """Refills `refill` each `period_ms`, holds at most `burst`. Amounts are millitokens.
 
-    A tuple, because limits are part of the keys of the cache of answers.
+    A stored limit may be unlimited. It has no period, and never gets to a take: `Level.of` in
+    `entities.py` leaves it out. A tuple, because limits are part of the keys of the cache of
+    answers.
     """
 
     name: str
@@ -83,6 +85,15 @@ class Limit(NamedTuple):
             window=window,
         )
 
+    @classmethod
+    def unlimited(cls, name: str) -> "Limit":
+        """A limit that counts nothing, and hides the limits of the same name at wider scopes."""
+        return cls(name, 0, 0, 0, 0)
+
+    @property
+    def is_unlimited(self) -> bool:
+        return self.period_ms == 0
+
     @property
     def without_max_debt(self) -> "Limit":
         """The limit for takes and buckets, which do not keep `max_debt`."""
@@ -90,7 +101,8 @@ class Limit(NamedTuple):
 
     @property
     def requests_per_unit(self) -> int:
-        return self.capacity // MILLI
+        """The limit in whole tokens, as far as the wire can show it."""
+        return min(self.capacity // MILLI, UINT32_MAX)
 
     @property
     def unit(self) -> Unit:

@@ -8,14 +8,30 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.core.entities import DEFAULT, MAX_NAME
 from penstock.core.foreign_text import TERMINAL_UNSAFE, is_plain
+from penstock.core.limits import MILLI
 from penstock.core.request import Entries
 
-HITS: Final = -1
-"""In `consume`: the descriptor's amount."""
+
+class Amount(NamedTuple):
+    """How much a descriptor takes of a limit, in millitokens."""
+
+    fixed: int = 0
+    per_hit: int = 0
+    """What one hit of the descriptor's amount is worth."""
+
+    def of(self, hits: int) -> int:
+        return self.fixed + self.per_hit * hits
+
+
+HITS: Final = Amount(per_hit=MILLI)
+CHECK: Final = Amount()
+
+Consume: TypeAlias = tuple[tuple[str, Amount], ...]
+"""How much of which limit."""
 
 _TERMINAL_UNSAFE: Final = re.compile(f"[{TERMINAL_UNSAFE}]")
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
@@ -26,8 +42,8 @@ class Target(NamedTuple):
 
     entity: str
     resource: str
-    consume: tuple[tuple[str, int], ...] | None = None
-    """How much from which limit; None: the descriptor's amount from every limit."""
+    consume: Consume | None = None
+    """None: the descriptor's amount from every limit."""
     meter: tuple[str, ...] = ()
     """The mapping's meter: all amounts of a mapping are metered, or none."""
 
@@ -54,7 +70,7 @@ class EntityMapping:
     keys: tuple[str, ...]
     entity: Template
     resource: Template
-    consume: tuple[tuple[str, int], ...] | None = None
+    consume: Consume | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,7 @@ class Mappings:
 
     def is_checked(self, limit: str) -> bool:
         """Tell whether some mapping takes 0 of a limit, so that another reports what was used."""
-        return any((limit, 0) in (mapping.consume or ()) for mapping in self.by_keys.values())
+        return any((limit, CHECK) in (mapping.consume or ()) for mapping in self.by_keys.values())
 
 
 def built_in_target(entries: Entries) -> Target | None:

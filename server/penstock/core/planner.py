@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from penstock.core.decision import UNLIMITED, UNMATCHED, Status
 from penstock.core.entities import Chain, Level
 from penstock.core.limits import MILLI, NO_BOUND, Limit
-from penstock.core.mapping import HITS, Target
+from penstock.core.mapping import Target
 from penstock.core.match import Matched, Ruled
 from penstock.core.metering import Meter, OwnAmounts, cost, mapping_meter
 from penstock.core.plan import STORED, Behaviour, Leg, Part, Plan
@@ -122,7 +122,8 @@ class _Planner:
 
     def add_stored(self, number: int, target: Target, chain: Chain) -> None:
         """Draw from every level that has one of the limits asked for."""
-        names = {limit.name for level in chain for limit in level.limits}
+        unlimited = {name for level in chain for name in level.unlimited}
+        names = unlimited.union(limit.name for level in chain for limit in level.limits)
         if target.consume is not None and chain:
             missing = [name for name, _ in target.consume if name not in names]
             self._missing += [f"{target.resource}/{name}" for name in missing]
@@ -140,7 +141,11 @@ class _Planner:
             leg = self._draw(number, STORED, level.key, limits, amounts, own, debts)
             legs.append(leg._replace(limits=level.shown(limits)))
         quota = self._behaviour.quota_mode
-        self._parts.append(Part(STORED, tuple(legs), quota) if legs else UNMATCHED)
+        if legs:
+            self._parts.append(Part(STORED, tuple(legs), quota))
+        else:
+            asked_for = names if target.consume is None else dict(target.consume)
+            self._parts.append(UNLIMITED if unlimited.intersection(asked_for) else UNMATCHED)
 
     def _asked(self, number: int, target: Target, level: Level) -> list[tuple[Limit, int]]:
         hits = self._request.amount(number)
@@ -148,9 +153,7 @@ class _Planner:
             return [(limit, hits * MILLI) for limit in level.limits]
         wanted = dict(target.consume)
         return [
-            (limit, (hits if wanted[limit.name] == HITS else wanted[limit.name]) * MILLI)
-            for limit in level.limits
-            if limit.name in wanted
+            (limit, wanted[limit.name].of(hits)) for limit in level.limits if limit.name in wanted
         ]
 
     def _own_mode(self, descriptor: Descriptor, meter: Meter) -> Mode:

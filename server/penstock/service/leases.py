@@ -12,17 +12,18 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from penstock.core.amounts import to_tokens
 from penstock.core.decide import decide, find_refusal
 from penstock.core.entities import Chain
-from penstock.core.lease import LeaseAsk, Recorded, Refused
-from penstock.core.limits import MILLI, Limit
-from penstock.core.mapping import Mappings, Target
+from penstock.core.lease import Balances, LeaseAsk, Recorded, Refused
+from penstock.core.limits import Limit
+from penstock.core.mapping import Amount, Mappings, Target
 from penstock.core.match import Matched
 from penstock.core.plan import Plan
 from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain
-from penstock.core.take import Draw, Mode, Take, Taken
+from penstock.core.take import Draw, Key, Mode, Take, Taken
 from penstock.errors import InvalidRequestError, StoreError
 from penstock.service.answer import Options
 from penstock.service.errands import Errands
@@ -53,8 +54,8 @@ class LeasePort(Protocol):
         """Charge what is positive, if need be as debt, and give back what is negative."""
         ...
 
-    async def balances(self, ask: LeaseAsk) -> Mapping[str, int]:
-        """What `take` could take now, by the limit's name; negative if in debt."""
+    async def balances(self, ask: LeaseAsk) -> Balances:
+        """What `take` could take now."""
         ...
 
 
@@ -117,7 +118,7 @@ class Leases:
         if refusal is None:
             return _drawn(plan.takes, ask.amounts)
         (entity, _), limit, wait_ms = refusal
-        return Refused(entity, limit.name, wait_ms, limit.burst // MILLI)
+        return Refused(entity, limit.name, wait_ms, limit.burst)
 
     def take_blindly(self, error: StoreError) -> Recorded:
         """Take nothing and let pass, if a flag or the stored setting says so; else raise."""
@@ -130,16 +131,17 @@ class Leases:
     async def settle(self, ask: LeaseAsk) -> Recorded:
         plan, taken, _ = await self._carry_out(ask, _reports(ask))
         recorded = _drawn(plan.takes, ask.amounts)
-        self._metrics.refunds.add(sum(-amount for amount in recorded.values() if amount < 0))
+        returned = sum(-amount for amount in recorded.values() if amount < 0)
+        self._metrics.refunds.add(to_tokens(returned))
         # Only the sum of what was dropped is known, for each level, and not for each limit. A lease
         # must never give back too much. So each limit counts the largest of these sums as its own.
-        dropped = -(-max([outcome.dropped for outcome in taken], default=0) // MILLI)
+        dropped = max([outcome.dropped for outcome in taken], default=0)
         return {
             name: amount if amount < 0 else max(0, amount - dropped)
             for name, amount in recorded.items()
         }
 
-    async def balances(self, ask: LeaseAsk) -> Mapping[str, int]:
+    async def balances(self, ask: LeaseAsk) -> Balances:
         chain = await self._chain(ask)
         looks = [
             Take(
@@ -149,14 +151,15 @@ class Leases:
                 policy_ms=level.read_ms,
             )
             for level in chain
+            if level.limits
         ]
         seen = await ReadOnlyBuckets(self._store).take(looks, self._clock_ms())
         found: dict[str, int] = {}
         for look, outcome in zip(looks, seen, strict=True):
             for limit, drawn in zip(look.limits, outcome.drawn, strict=True):
-                tokens = drawn.balance // MILLI
-                found[limit.name] = min(tokens, found.get(limit.name, tokens))
-        return found
+                found[limit.name] = min(drawn.balance, found.get(limit.name, drawn.balance))
+        # A limit that is unlimited at one level of a cascade may have a balance at another level.
+        return dict.fromkeys([name for level in chain for name in level.unlimited]) | found
 
     async def _carry_out(
         self, ask: LeaseAsk, asked: Iterable[tuple[Descriptor, Target]]
@@ -192,7 +195,7 @@ _DOMAIN: Final = Domain(DOMAIN, Children(()), Mappings(DOMAIN))
 
 def _costs(ask: LeaseAsk) -> Iterable[tuple[Descriptor, Target]]:
     """One descriptor for all amounts, so that all of them are taken or none."""
-    yield Descriptor(()), Target(*ask.key, tuple(ask.amounts.items()))
+    yield Descriptor(()), _target(ask.key, ask.amounts.items())
 
 
 def _reports(ask: LeaseAsk) -> Iterable[tuple[Descriptor, Target]]:
@@ -201,7 +204,11 @@ def _reports(ask: LeaseAsk) -> Iterable[tuple[Descriptor, Target]]:
             (name, sign * amount) for name, amount in ask.amounts.items() if sign * amount > 0
         ]
         if amounts:
-            yield Descriptor((), hits=1, refund=refund), Target(*ask.key, tuple(amounts))
+            yield Descriptor((), hits=1, refund=refund), _target(ask.key, amounts)
+
+
+def _target(key: Key, amounts: Iterable[tuple[str, int]]) -> Target:
+    return Target(*key, tuple([(name, Amount(amount)) for name, amount in amounts]))
 
 
 def _drawn(takes: Sequence[Take], amounts: Mapping[str, int]) -> dict[str, int]:

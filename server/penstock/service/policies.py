@@ -99,7 +99,7 @@ class Policies:
         It counts as read at a time from which no cache has anything left. So where another server
         already knows stored limits, those are the later ones.
         """
-        return _level(key, limits, self._clock_ms() - self._kept_ms, is_own=False)
+        return Level.of(key, limits, self._clock_ms() - self._kept_ms)
 
     async def _chain(self, key: Key) -> Chain:
         levels: list[Level] = []
@@ -139,7 +139,7 @@ class Policies:
         # old as the oldest of these reads.
         looked_at = {resource: shared[:1], SYSTEM: shared}.get(scope, [])
         read_ms = min([own.read_ms, *(kept.read_ms for kept in looked_at)])
-        level = _level(key, limits, read_ms, is_own=scope.entity is not None)
+        level = Level.of(key, limits, read_ms, is_own=scope.entity is not None)
         return _Found(own.value.entity, level, until_ms)
 
     async def _read_own(self, key: Key) -> Lookup:
@@ -150,8 +150,3 @@ class Policies:
         if scope == SYSTEM:
             self.on_unavailable = "" if stored is None else stored.on_unavailable
         return stored
-
-
-def _level(key: Key, limits: tuple[Limit, ...], read_ms: int, *, is_own: bool) -> Level:
-    debts = {limit.name: limit.max_debt for limit in limits if limit.max_debt is not None}
-    return Level(key, tuple(limit.without_max_debt for limit in limits), read_ms, is_own, debts)

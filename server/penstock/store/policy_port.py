@@ -29,9 +29,10 @@ class AuditEvent(NamedTuple):
     """A change that was made. `before` is None for what is new, `after` for what is gone.
 
     Both are plain JSON (`policy_laws.py`): the fields of an entity; or limits as
-    `{name: {capacity, burst, refill, period_ms}}`, in millitokens, with `$on_unavailable` beside
-    them where that is set; or balances as `{name: millitokens}`, where buckets were reset. An
-    entity deleted with its limits is one event, of the entity.
+    `{name: {capacity, burst, refill, period_ms}}`, in millitokens, with `max_debt` and `window`
+    where a limit has them, and `$on_unavailable` beside the limits where that is set; or balances
+    as `{name: millitokens}`, where buckets were reset. An entity deleted with its limits is one
+    event, of the entity.
     """
 
     subject: str

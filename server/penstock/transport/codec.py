@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from penstock._proto import base_pb2, discovery_pb2, leases_pb2, rls_conf_pb2, rls_pb2
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import show
-from penstock.core.lease import LeaseAsk, Recorded, Refused
+from penstock.core.lease import Balances, LeaseAsk, Refused
 from penstock.core.limits import Unit
 from penstock.core.mapping import safe_name
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
@@ -45,6 +45,9 @@ MAX_FIELDS: Final = 16
 _OK: Final = rls_pb2.RateLimitResponse.OK
 _OVER_LIMIT: Final = rls_pb2.RateLimitResponse.OVER_LIMIT
 _OVER_LIMIT_BYTES: Final = rls_pb2.RateLimitResponse(overall_code=_OVER_LIMIT).SerializeToString()
+_DEEPEST: Final = -(2**63)
+"""The deepest debt that an answer to a lease can show. A debt without a bound may be deeper."""
+
 _REFUSED_BYTES: Final = leases_pb2.LeaseResponse(refused={}).SerializeToString()[:1]
 _RATE_LIMIT: Final = rls_pb2.RateLimitResponse.RateLimit
 _WIRE_UNITS: Final[dict[Unit, Any]] = {u: _RATE_LIMIT.Unit.Value(u.name) for u in Unit}
@@ -229,12 +232,19 @@ def encode_lease(ask: LeaseAsk) -> bytes:
     return message.SerializeToString()
 
 
-def encode_leased(answer: Recorded | Refused) -> bytes:
+def encode_leased(answer: Balances | Refused) -> bytes:
     """Write a LeaseResponse."""
     if isinstance(answer, Refused):
         refused = leases_pb2.LeaseResponse.Refused(**answer._asdict())
         return leases_pb2.LeaseResponse(refused=refused).SerializeToString()
-    return leases_pb2.LeaseResponse(amounts=answer).SerializeToString()
+    amounts, unlimited = {}, []
+    for name, amount in answer.items():
+        if amount is None:
+            unlimited.append(name)
+        else:
+            amounts[name] = max(amount, _DEEPEST)
+    message = leases_pb2.LeaseResponse(amounts=amounts, unlimited=unlimited)
+    return message.SerializeToString()
 
 
 def is_refused(data: bytes) -> bool:
@@ -242,11 +252,11 @@ def is_refused(data: bytes) -> bool:
     return data.startswith(_REFUSED_BYTES)
 
 
-def decode_leased(data: bytes) -> Recorded | Refused:
+def decode_leased(data: bytes) -> Balances | Refused:
     """Read a LeaseResponse."""
     message = leases_pb2.LeaseResponse.FromString(data)
     if not message.HasField("refused"):
-        return dict(message.amounts)
+        return dict.fromkeys(message.unlimited) | dict(message.amounts)
     refused = message.refused
     return Refused(refused.entity, refused.limit, refused.wait_ms, refused.burst)
 

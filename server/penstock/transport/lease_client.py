@@ -1,13 +1,13 @@
 """Asks a server for leases, over gRPC's own library."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 import grpc
 
-from penstock.core.lease import LeaseAsk, Recorded, Refused
+from penstock.core.lease import Balances, LeaseAsk, Recorded, Refused
 from penstock.errors import ConfigError, PenstockError, RequestError, StoreError
 from penstock.transport.client_tls import ARGUMENTS, ClientTls, read_credentials
 from penstock.transport.codec import LEASES, decode_leased, encode_lease
@@ -36,15 +36,15 @@ class RemoteLeases:
         ]
 
     async def take(self, ask: LeaseAsk) -> Recorded | Refused:
-        return await self._call(self._take, ask)
+        return cast("Recorded | Refused", await self._call(self._take, ask))
 
     async def settle(self, ask: LeaseAsk) -> Recorded:
         return cast("Recorded", await self._call(self._settle, ask))
 
-    async def balances(self, ask: LeaseAsk) -> Mapping[str, int]:
-        return cast("Recorded", await self._call(self._balances, ask))
+    async def balances(self, ask: LeaseAsk) -> Balances:
+        return cast("Balances", await self._call(self._balances, ask))
 
-    async def _call(self, method: "Method", ask: LeaseAsk) -> Recorded | Refused:
+    async def _call(self, method: "Method", ask: LeaseAsk) -> Balances | Refused:
         try:
             return decode_leased(await method(encode_lease(ask), timeout=self._timeout_s))
         except grpc.aio.AioRpcError as exc:

@@ -6,7 +6,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
-from penstock.core.lease import MAX_AMOUNT, LeaseAsk, Recorded, Refused
+from penstock.core.amounts import format_tokens
+from penstock.core.lease import MAX_AMOUNT, Balances, LeaseAsk, Refused
 from penstock.errors import InvalidRequestError, OverloadError, StoreError
 from penstock.service.errands import Errands
 from penstock.service.leases import Leases, take_or_give_back
@@ -25,7 +26,7 @@ BALANCES: Final = "Balances"
 MAX_AMOUNTS: Final = 64
 """The most limits that one request names. An entity has ten limits for a resource."""
 
-Work: TypeAlias = Callable[[LeaseAsk], Coroutine[Any, Any, Recorded | Refused]]
+Work: TypeAlias = Callable[[LeaseAsk], Coroutine[Any, Any, Balances | Refused]]
 
 
 class LeaseService:
@@ -83,7 +84,7 @@ class LeaseService:
         return _Leasing(future, call.timeout_s, partial(self._finish, name, start_s))
 
     def _finish(
-        self, name: str, start_s: float, future: "asyncio.Future[Recorded | Refused] | None"
+        self, name: str, start_s: float, future: "asyncio.Future[Balances | Refused] | None"
     ) -> bytes:
         """End a call that waited for the store. None: the store did not answer in time."""
         self._calls -= 1
@@ -117,9 +118,9 @@ class _Leasing:
 
     def __init__(
         self,
-        future: "asyncio.Future[Recorded | Refused]",
+        future: "asyncio.Future[Balances | Refused]",
         timeout_s: float | None,
-        finish: Callable[["asyncio.Future[Recorded | Refused] | None"], bytes],
+        finish: Callable[["asyncio.Future[Balances | Refused] | None"], bytes],
     ) -> None:
         self.future: asyncio.Future[Any] = future
         self.within_s = None if timeout_s is None else timeout_s * STORE_SHARE
@@ -133,7 +134,7 @@ class _Leasing:
         return self._finish(None)
 
 
-async def _read_and_do(name: str, work: Work, request: bytes) -> Recorded | Refused:
+async def _read_and_do(name: str, work: Work, request: bytes) -> Balances | Refused:
     ask = decode_lease(request)
     _check_amounts(name, ask)
     return await work(ask)
@@ -149,4 +150,5 @@ def _check_amounts(name: str, ask: LeaseAsk) -> None:
     least = {TAKE: 0, SETTLE: -MAX_AMOUNT, BALANCES: 0}[name]
     for amount in ask.amounts.values():
         if not least <= amount <= MAX_AMOUNT or (name == SETTLE and amount == 0):
-            raise InvalidRequestError(f"{amount} is not an amount to {name.lower()}")
+            shown = format_tokens(amount)
+            raise InvalidRequestError(f"{shown} is not an amount to {name.lower()}")

@@ -15,6 +15,7 @@ RPM = {
     "period_ms": 1_000,
     "burst": 1,
     "max_debt": None,
+    "window": None,
 }
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 

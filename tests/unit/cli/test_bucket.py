@@ -52,9 +52,11 @@ user-123 on gpt-4
         "period_ms": 60_000,
         "burst": 100,
         "max_debt": None,
+        "window": None,
         "balance": 67,
         "consumed": 83,
         "full_in_ms": 19_800,
+        "resets_at": None,
     }
 
 

@@ -63,6 +63,7 @@ system: version 2
                 "period_ms": 60_000,
                 "burst": 100,
                 "max_debt": None,
+                "window": None,
             },
             {
                 "name": "tpm",
@@ -71,6 +72,7 @@ system: version 2
                 "period_ms": 60_000,
                 "burst": 15_000,
                 "max_debt": None,
+                "window": None,
             },
         ],
         "on_unavailable": "allow",

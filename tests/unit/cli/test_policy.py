@@ -136,6 +136,7 @@ def test_the_difference_for_scripts(type_in: Type, file: Path) -> None:
         "period_ms": 1_000,
         "burst": 1,
         "max_debt": None,
+        "window": None,
     }
     limits = {"limits": [rpm], "on_unavailable": None, "version": 0}
     assert json.loads(type_in(*DIFF, "--json").out) == [

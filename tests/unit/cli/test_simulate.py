@@ -184,6 +184,22 @@ def test_a_policy_file_is_tried_on_the_stored_limits(files: Type) -> None:
     assert files("policy", "diff", "-f", "policy.yaml").code == 1  # nothing was changed
 
 
+def test_a_policy_with_windows_and_exemptions_is_tried(files: Type) -> None:
+    """Six requests on both sides of midnight in Berlin: the exempt tenant is never limited, and
+    the other one has a new budget with the new day."""
+    midnight = 1_794_956_400_000  # 2026-11-17 23:00 UTC
+    rows = [f"{midnight + at},d,t-{who}" for at in (-3, -2, -1, 0, 1, 2) for who in (0, 1)]
+    Path("night.csv").write_text("\n".join(["time,domain,tenant", *rows]))
+    Path("policy.yaml").write_text("""\
+system: {limits: {rpm: "2/day,window=calendar,timezone=Europe/Berlin"}}
+entities: {t-1: {limits: {rpm: unlimited}}}
+""")
+    given = ("--policy", "policy.yaml", "--rules", "stored.yaml", "--trace", "night.csv")
+    proposed = values(files, *given)["proposed"]
+    assert {one["limit"]: one["count"] for one in proposed["limited"]} == {"t-0/api/rpm": 2}
+    assert proposed["unlimited"] == 6
+
+
 def test_rules_in_force_come_from_the_settings_of_the_server(
     files: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:

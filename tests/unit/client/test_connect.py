@@ -19,7 +19,7 @@ LIMITS = {"rpm": "10/year"}
 NAME = "rls.test"
 
 
-async def take(address: str, **options: Any) -> dict[str, int]:
+async def take(address: str, **options: Any) -> dict[str, int | float]:
     async with penstock.connect(address, limits=LIMITS, timeout_s=PATIENCE_S, **options) as gate:
         async with gate.acquire("user", "search", rpm=1):
             pass

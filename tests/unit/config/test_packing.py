@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.config.packing import Unpacking, pack
 from penstock.core.limits import Limit
-from penstock.core.mapping import HITS, EntityMapping, Mappings, Template
+from penstock.core.mapping import CHECK, HITS, Amount, EntityMapping, Mappings, Template
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 
 TEXT = st.text("ab*\ud800é", max_size=3)
@@ -45,7 +45,10 @@ MAPPINGS = st.builds(
     st.lists(TEXT, min_size=1, max_size=2).map(tuple),
     st.builds(Template, TEXT),
     st.builds(Template, TEXT),
-    st.none() | st.lists(st.tuples(TEXT, st.sampled_from([0, 1, HITS])), max_size=2).map(tuple),
+    st.none()
+    | st.lists(st.tuples(TEXT, st.sampled_from([CHECK, HITS, Amount(5, 2_500)])), max_size=2).map(
+        tuple
+    ),
 )
 
 

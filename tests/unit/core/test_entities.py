@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
 from penstock.core.decide import decide
-from penstock.core.decision import UNMATCHED
+from penstock.core.decision import UNLIMITED, UNMATCHED, Status
 from penstock.core.entities import (
     MAX_NAME,
     SYSTEM,
@@ -20,7 +20,16 @@ from penstock.core.entities import (
     scopes_of,
 )
 from penstock.core.limits import MILLI, NO_BOUND, Limit, Unit
-from penstock.core.mapping import HITS, EntityMapping, Mappings, Target, Template, built_in_target
+from penstock.core.mapping import (
+    CHECK,
+    HITS,
+    Amount,
+    EntityMapping,
+    Mappings,
+    Target,
+    Template,
+    built_in_target,
+)
 from penstock.core.match import Matched, Ruled, match
 from penstock.core.metering import Meter, OwnAmounts, cost
 from penstock.core.plan import Behaviour, Plan
@@ -31,6 +40,7 @@ from penstock.core.take import Denies, Draw, Key, Mode
 from penstock.core.taking import take_all
 
 NOW = 1_794_792_780_000
+ONE = Amount(MILLI)
 RPM, TPM = Limit.per(5, 60_000, name="rpm"), Limit.per(100, 60_000, name="tpm")
 USER, PROJECT = Key("user-1", "gpt-4"), Key("project-1", "gpt-4")
 
@@ -96,7 +106,7 @@ MAPPINGS = Mappings(
             ("api_key", "model"),
             Template("{api_key}"),
             Template("{domain}:{model}"),
-            (("rpm", 1), ("tpm", HITS)),
+            (("rpm", ONE), ("tpm", HITS)),
         )
     },
 )
@@ -111,7 +121,7 @@ ENTITY = ("entity", "resource")
     [
         (
             (("api_key", "k1"), ("model", "gpt-4")),
-            Target("k1", "llm:gpt-4", (("rpm", 1), ("tpm", HITS)), ("api_key", "model")),
+            Target("k1", "llm:gpt-4", (("rpm", ONE), ("tpm", HITS)), ("api_key", "model")),
         ),
         ((("model", "gpt-4"), ("api_key", "k1")), None),
         ((("api_key", "k1"),), None),
@@ -188,7 +198,7 @@ def test_targets_are_found_by_mappings_then_rules_then_built_in_keys() -> None:
     request = Request("llm", (Descriptor(BUILT_IN), Descriptor((("api_key", "a"), ("model", "m")))))
     assert match(PLAIN, request).found == (
         Target("user-1", "gpt-4", meter=ENTITY),
-        Target("a", "llm:m", (("rpm", 1), ("tpm", HITS)), ("api_key", "model")),
+        Target("a", "llm:m", (("rpm", ONE), ("tpm", HITS)), ("api_key", "model")),
     )
     inner = Children([Node("resource", rule=RULE)])
     ruled = Domain("llm", Children([Node("entity", children=inner)]), MAPPINGS)
@@ -245,7 +255,7 @@ def test_every_level_of_a_cascade_is_taken_from() -> None:
 
 def test_consume_says_how_much_of_what() -> None:
     """A fixed amount, or the descriptor's; a level without the limit is left out."""
-    plan = planned(Descriptor(BUILT_IN), chain=CHAIN, consume=(("rpm", 2),))
+    plan = planned(Descriptor(BUILT_IN), chain=CHAIN, consume=(("rpm", Amount(2_000)),))
     (user,) = plan.takes
     assert user.draws == (Draw(0, 2 * MILLI),)
     assert user.parent is None
@@ -258,7 +268,7 @@ def test_consume_says_how_much_of_what() -> None:
 
 def test_a_check_beside_a_fixed_amount_is_an_ordinary_take() -> None:
     """Only an amount that the descriptor brings is a report of what was used."""
-    consume = (("rpm", 1), ("tpm", HITS))
+    consume = (("rpm", ONE), ("tpm", HITS))
     (take,) = planned(Descriptor(BUILT_IN, hits=0), chain=CHAIN[:1], consume=consume).takes
     assert take.draws == (Draw(0, MILLI), Draw(1, 0))
     (take,) = planned(Descriptor(BUILT_IN, hits=9), chain=CHAIN[:1], consume=consume).takes
@@ -282,7 +292,7 @@ def test_a_mapping_that_is_asked_with_nothing_is_noted() -> None:
 
 def test_a_limit_that_another_mapping_takes_nothing_of_is_metered() -> None:
     """One mapping checks it before a request, another one reports what was used."""
-    checks = EntityMapping(("a",), Template("{a}"), Template("r"), (("rpm", 1), ("tpm", 0)))
+    checks = EntityMapping(("a",), Template("{a}"), Template("r"), (("rpm", ONE), ("tpm", CHECK)))
     domain = Domain("llm", Children([]), Mappings("llm", {("a",): checks}))
     for hits, mode in ((7, Mode.CHARGE), (None, Mode.TAKE)):
         asked = Descriptor(BUILT_IN, hits)
@@ -305,13 +315,74 @@ def test_descriptors_on_one_item_become_one_take() -> None:
 
 def test_a_limit_that_nobody_has_is_told_and_not_taken() -> None:
     """The rest is, and without any limit at all there is nothing to tell."""
-    plan = planned(Descriptor(BUILT_IN), chain=CHAIN, consume=(("rpm", 1), ("typo", 1)))
+    plan = planned(Descriptor(BUILT_IN), chain=CHAIN, consume=(("rpm", ONE), ("typo", ONE)))
     assert plan.missing == ("gpt-4/typo",)
     assert len(plan.takes) == 1
-    plan = planned(Descriptor(BUILT_IN), chain=CHAIN, consume=(("typo", 1),))
+    plan = planned(Descriptor(BUILT_IN), chain=CHAIN, consume=(("typo", ONE),))
     assert (plan.takes, plan.parts) == ((), (UNMATCHED,))
-    plan = planned(Descriptor(BUILT_IN), chain=(), consume=(("typo", 1),))
+    plan = planned(Descriptor(BUILT_IN), chain=(), consume=(("typo", ONE),))
     assert (plan.missing, plan.parts) == ((), (UNMATCHED,))
+
+
+def test_a_hit_may_be_worth_a_part_of_a_token() -> None:
+    """So that a cost in money is exact: 3 hits of a quarter each, and a fixed 1.5."""
+    consume = (("rpm", Amount(1_500)), ("tpm", Amount(per_hit=250)))
+    (take,) = planned(Descriptor(BUILT_IN, hits=3), chain=CHAIN[:1], consume=consume).takes
+    assert [draw.amount for draw in take.draws] == [1_500, 750]
+
+
+FREE_RPM, FREE_TPM = Limit.unlimited("rpm"), Limit.unlimited("tpm")
+
+
+def test_a_level_is_made_of_the_limits_that_count() -> None:
+    """What is unlimited is known by its name only; the debts are by name, too."""
+    deep = TPM._replace(max_debt=7)
+    level = Level.of(USER, (FREE_RPM, deep), 5, is_own=True)
+    assert level == Level(USER, (TPM,), 5, True, {"tpm": 7}, frozenset({"rpm"}))
+    assert Level.of(USER, (RPM,)) == Level(USER, (RPM,))
+
+
+@pytest.mark.parametrize(
+    ("chain", "consume", "drawn", "part"),
+    [
+        # Nothing is drawn where a limit is unlimited, and the levels above still count.
+        ([(FREE_RPM, TPM), (RPM, TPM)], None, [["tpm"], ["rpm", "tpm"]], None),
+        ([(FREE_RPM, TPM), (RPM, TPM)], ["rpm"], [["rpm"]], None),
+        ([(RPM, TPM), (FREE_RPM, FREE_TPM)], None, [["rpm", "tpm"]], None),
+        # A descriptor whose limits are all unlimited.
+        ([(FREE_RPM, FREE_TPM)], None, [], UNLIMITED),
+        ([(FREE_RPM, TPM)], ["rpm"], [], UNLIMITED),
+        ([(FREE_RPM,), (FREE_RPM,)], ["rpm"], [], UNLIMITED),
+        # Another limit than those that it takes from.
+        ([(FREE_RPM, TPM)], ["typo"], [], UNMATCHED),
+    ],
+)
+def test_an_unlimited_limit_draws_nothing_at_its_level(
+    chain: list[tuple[Limit, ...]],
+    consume: list[str] | None,
+    drawn: list[list[str]],
+    part: Status | None,
+) -> None:
+    """And nobody misses it."""
+    levels = [Level.of(key, limits) for key, limits in zip((USER, PROJECT), chain, strict=False)]
+    named = None if consume is None else tuple([(name, ONE) for name in consume])
+    plan = planned(Descriptor(BUILT_IN), chain=tuple(levels), consume=named)
+    names = [[take.limits[draw.limit].name for draw in take.draws] for take in plan.takes]
+    assert names == drawn
+    assert plan.missing == (("gpt-4/typo",) if consume == ["typo"] else ())
+    if part is not None:
+        assert plan.parts == (part,)
+
+
+def test_a_limit_past_the_wire_is_shown_as_the_wire_allows() -> None:
+    """And counted in full."""
+    large = Limit.per(10**10, 60_000, name="tpm")
+    assert large.requests_per_unit == 2**32 - 1
+    plan = planned(Descriptor(BUILT_IN, hits=3 * 10**9), chain=(Level(USER, (large,)),))
+    (taken,) = take_all(lambda _: None, plan.takes, NOW)
+    assert taken.drawn[0].balance == 7 * 10**9 * MILLI
+    (status,) = decide(plan, [taken], Behaviour(), NOW).statuses
+    assert (status.remaining, status.over) == (2**32 - 1, False)
 
 
 def test_the_status_names_the_level_and_limit_that_refused() -> None:

@@ -1,14 +1,12 @@
 """What is metered, and what that does to amounts that descriptors bring."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bucket import credit
 from penstock.core.entities import SYSTEM, StoredLimits
 from penstock.core.limits import MILLI, Limit, Unit
-from penstock.core.mapping import HITS, EntityMapping, Mappings, Template
+from penstock.core.mapping import CHECK, HITS, Amount, Consume, EntityMapping, Mappings, Template
 from penstock.core.metering import override_meter
 from penstock.core.request import Descriptor, Entries, Override, Request
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
@@ -190,12 +188,11 @@ async def test_an_override_is_metered_by_its_keys() -> None:
         assert await server.is_over(0, entries, rate) is is_in_debt
 
 
-Consume = Sequence[tuple[str, int]] | None
+ONE = Amount(1_000)
 
 
-def mapping(keys: tuple[str, ...], consume: Consume = None) -> EntityMapping:
-    named = None if consume is None else tuple(consume)
-    return EntityMapping(keys, Template("{api_key}"), Template("gpt-4"), named)
+def mapping(keys: tuple[str, ...], consume: Consume | None = None) -> EntityMapping:
+    return EntityMapping(keys, Template("{api_key}"), Template("gpt-4"), consume)
 
 
 async def with_mappings(*mappings: EntityMapping) -> Server:
@@ -212,7 +209,7 @@ API_KEY, REPORT = (("api_key", "k"),), (("api_key", "k"), ("report", "r"))
 
 async def test_a_mapping_is_metered_once_it_was_asked_with_nothing() -> None:
     """As a rule is; until then its amounts are costs."""
-    server = await with_mappings(mapping(("api_key",), (("rpm", 1), ("tpm", HITS))))
+    server = await with_mappings(mapping(("api_key",), (("rpm", ONE), ("tpm", HITS))))
     assert await server.is_over(14, API_KEY)
     assert not await server.is_over(0, API_KEY)
     assert await server.is_over(14, API_KEY)
@@ -221,7 +218,7 @@ async def test_a_mapping_is_metered_once_it_was_asked_with_nothing() -> None:
 
 async def test_a_mapping_reports_what_another_one_checks() -> None:
     """Nobody has to ask with 0 for that: the file says it."""
-    checks = mapping(("api_key",), (("rpm", 1), ("tpm", 0)))
+    checks = mapping(("api_key",), (("rpm", ONE), ("tpm", CHECK)))
     server = await with_mappings(checks, mapping(("api_key", "report"), (("tpm", HITS),)))
     assert await server.is_over(14, REPORT)
     assert await server.is_over(None, API_KEY)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import MILLI, Limit, Unit
-from penstock.core.mapping import HITS, EntityMapping, Mappings, Template
+from penstock.core.mapping import HITS, Amount, EntityMapping, Mappings, Template
 from penstock.core.plan import Behaviour
 from penstock.core.policy_diff import Policy
 from penstock.core.request import Descriptor, Override, Request
@@ -64,7 +64,7 @@ def nodes(draw: st.DrawFn, path: str, depth: int = 0) -> list[Node]:
 
 @st.composite
 def rules(draw: st.DrawFn) -> Rules:
-    consume = (("a", 1), ("b", HITS))
+    consume = (("a", Amount(1_000)), ("b", HITS))
     mapping = EntityMapping(
         ("m",), Template("{m}"), Template("r"), draw(st.none() | st.just(consume))
     )

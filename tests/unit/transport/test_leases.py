@@ -7,6 +7,7 @@ import grpc
 import pytest
 from penstock.config.rates import parse_limits
 from penstock.core.lease import MAX_AMOUNT, LeaseAsk, Refused
+from penstock.core.limits import MILLI
 from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.service.answer import Options
@@ -71,7 +72,8 @@ async def served(make_server: MakeServer) -> AsyncIterator[Served]:
 
 
 def ask(**amounts: int) -> bytes:
-    return encode_lease(LeaseAsk(USER, amounts))
+    """A request in whole tokens."""
+    return encode_lease(LeaseAsk(USER, {name: MILLI * n for name, n in amounts.items()}))
 
 
 @pytest.mark.parametrize(
@@ -80,14 +82,14 @@ def ask(**amounts: int) -> bytes:
         ("Take", b"\xff\xff", "not a LeaseRequest"),
         ("Take", LeaseAsk(USER, {}), "the request names no limit"),
         ("Settle", LeaseAsk(USER, {}), "the request names no limit"),
-        ("Take", LeaseAsk(USER, {"rpm": -1}), "-1 is not an amount to take"),
+        ("Take", LeaseAsk(USER, {"rpm": -1}), "-0.001 is not an amount to take"),
         ("Settle", LeaseAsk(USER, {"rpm": 1, "tpm": 0}), "0 is not an amount to settle"),
         (
             "Take",
             LeaseAsk(USER, {"rpm": MAX_AMOUNT + 1}),
-            "1000000000000001 is not an amount to take",
+            "1000000000000000.001 is not an amount to take",
         ),
-        ("Settle", LeaseAsk(USER, {"rpm": -MAX_AMOUNT - 1}), "-1000000000000001 is not an amount"),
+        ("Settle", LeaseAsk(USER, {"rpm": -MAX_AMOUNT - 1}), "-1000000000000000.001 is not an"),
         (
             "Take",
             LeaseAsk(USER, {f"l{number}": 1 for number in range(MAX_AMOUNTS + 1)}),
@@ -119,10 +121,10 @@ async def test_bad_requests_get_a_code_and_a_message(
 
 async def test_leases_are_counted(served: Served) -> None:
     """By method, by what came of them, and what was given back."""
-    assert decode_leased(await served.begin("Take", ask(rpm=6))) == {"rpm": 6}
+    assert decode_leased(await served.begin("Take", ask(rpm=6))) == {"rpm": 6_000}
     assert isinstance(decode_leased(await served.begin("Take", ask(rpm=6))), Refused)
     await served.begin("Settle", ask(rpm=-4, tpm=7))
-    assert decode_leased(await served.begin("Balances", ask())) == {"rpm": 8, "tpm": 93}
+    assert decode_leased(await served.begin("Balances", ask())) == {"rpm": 8_000, "tpm": 93_000}
     metrics = served.metrics
     assert metrics.decisions.of("leases", "ok").value == 1
     assert metrics.decisions.of("leases", "over_limit").value == 1
@@ -130,6 +132,17 @@ async def test_leases_are_counted(served: Served) -> None:
     metrics.families()
     calls = {name: metrics.requests.of(name).value for name in ("Take", "Settle", "Balances")}
     assert calls == {"Take": 2, "Settle": 1, "Balances": 1}
+
+
+async def test_answers_tell_unlimited_limits_and_the_deepest_debts(served: Served) -> None:
+    """A debt without a bound may be deeper than the answer can show."""
+    limits = {"free": "unlimited", "tpm": "5/day"}
+    key = Key("user", "new")
+    deep = encode_lease(LeaseAsk(key, {"tpm": MAX_AMOUNT, "free": 5}, limits))
+    for _ in range(10):
+        assert decode_leased(await served.begin("Settle", deep)) == {"tpm": MAX_AMOUNT}
+    left = decode_leased(await served.begin("Balances", encode_lease(LeaseAsk(key, {}, limits))))
+    assert left == {"free": None, "tpm": -(2**63)}
 
 
 async def test_a_caller_that_goes_has_no_lease(served: Served) -> None:
@@ -200,8 +213,8 @@ async def test_too_many_leases_at_once_are_turned_away(served: Served) -> None:
     assert (await served.failure("Settle", ask(rpm=1)))[0] == "UNAVAILABLE"
     served.store.gate.set()
     for call in waiting:
-        assert decode_leased(await call) == {"rpm": 1}
-    assert decode_leased(await served.begin("Take", ask(rpm=1))) == {"rpm": 1}
+        assert decode_leased(await call) == {"rpm": 1_000}
+    assert decode_leased(await served.begin("Take", ask(rpm=1))) == {"rpm": 1_000}
     assert served.metrics.overload.value == 2
 
 
@@ -220,7 +233,7 @@ async def test_servers_that_allow_grant_leases_without_the_store(make_server: Ma
             await served.store.asked.acquire()
         assert decode_leased(await served.begin("Take", ask(rpm=1))) == {}
         served.store.gate.set()
-        assert [decode_leased(await call) for call in waiting] == [{"rpm": 1}] * MAX_CALLS
+        assert [decode_leased(await call) for call in waiting] == [{"rpm": 1_000}] * MAX_CALLS
         assert served.metrics.blind_answers.of("allow").value == 2
         assert await on_record(served.store, "user") == {"rpm": MAX_CALLS * 1_000, "tpm": 0}
     finally:
