@@ -15,10 +15,12 @@ class Status(NamedTuple):
     limit: Limit | None = None
     remaining: int = 0
     reset_s: int = 0
-    """Refused: until this cost passes. OK: until the bucket is full, or until its window ends. Rounded
-    up, because Envoy cuts off fractions."""
+    """Refused: until this cost passes. OK: until the bucket is full, or until its window ends.
+    Rounded up, because Envoy cuts off fractions."""
     shadowed: bool = False
     """The amount did not fit, and passes because the rule is in shadow mode."""
+    fitted: int = 0
+    """Where denied requests count: how much of a refused amount was still within the limit."""
 
 
 UNMATCHED: Final = Status()

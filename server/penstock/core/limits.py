@@ -89,6 +89,11 @@ class Limit(NamedTuple):
         return self if self.max_debt is None else self._replace(max_debt=None)
 
     @property
+    def forgets_debt(self) -> bool:
+        """Whether a debt is gone at the next boundary."""
+        return self.window is not None and not self.window.carry_debt
+
+    @property
     def requests_per_unit(self) -> int:
         return self.capacity // MILLI
 

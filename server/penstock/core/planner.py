@@ -173,7 +173,7 @@ class _Planner:
     ) -> Leg:
         descriptor, behaviour = self._request.descriptors[number], self._behaviour
         quota = rule.quota_mode or behaviour.quota_mode
-        if rule.shadow_mode or behaviour.charge_denied or (quota and self._quota_passes):
+        if rule.shadow_mode or (quota and self._quota_passes):
             denies = Denies.NEVER
         else:
             denies = Denies.TOGETHER if quota else Denies.ALONE
@@ -184,8 +184,11 @@ class _Planner:
             # This applies to the built-in mappings, too: every domain has them.
             if rule is STORED and descriptor.hits and self._domain.mappings.is_checked(limit.name):
                 on_exceed = OnExceed.DEBT
-            mode = _mode(descriptor, amount, on_exceed, own, behaviour)
+            counts_denied = rule is not STORED and behaviour.counts_denied(limit)
+            mode = _mode(descriptor, amount, on_exceed, own, counts_denied=counts_denied)
             bound = None if mode is Mode.TAKE else debt
+            if counts_denied and mode is Mode.CHARGE and debt is None:
+                bound = NO_BOUND
             index = take.limits.index(limit)
             take.draws.append(Draw(index, amount, mode, denies, number, bound))
         return leg
@@ -227,14 +230,18 @@ def _mode(
     amount: int,
     on_exceed: OnExceed | None,
     own: Mode,
-    behaviour: Behaviour,
+    *,
+    counts_denied: bool,
 ) -> Mode:
-    """The rule's `on_exceed` decides first, then `own`, the mode of the descriptor's own amount."""
+    """The rule's `on_exceed` decides first, then whether denied requests count, then `own`, the
+    mode of the descriptor's own amount."""
     if descriptor.refund:
         return Mode.REFUND
-    mode = own
-    if on_exceed is not None:
-        mode = Mode.CHARGE if on_exceed is OnExceed.DEBT else Mode.TAKE
-    if mode is not Mode.TAKE and amount > 0:
-        return mode
-    return Mode.DRAIN if behaviour.charge_denied else Mode.TAKE
+    if on_exceed is OnExceed.REJECT:
+        return Mode.TAKE
+    if counts_denied:
+        # A check is a charge of 0. So it sees what descriptors before it have charged.
+        return Mode.CHARGE
+    if amount == 0:
+        return Mode.TAKE
+    return own if on_exceed is None else Mode.CHARGE

@@ -103,7 +103,6 @@ def test_within_its_bounds_a_draft_stays_true(
     [
         (5, Draw(0, 3 * MILLI), 3, None),
         (0, Draw(0, 0), 0, None),
-        (5, Draw(0, 3 * MILLI, Mode.DRAIN), 3, None),
         (5, Draw(0, 3 * MILLI, Mode.TAKE_OR_CHARGE), 3, None),
         (5, Draw(0, 3 * MILLI, Mode.CHARGE), -2, None),
         (1, Draw(0, 3 * MILLI, Mode.CHARGE, max_debt=9 * MILLI), -6, None),
@@ -125,7 +124,6 @@ def test_bounds_are_no_closer_than_they_have_to_be(
     [
         (2, Draw(0, 3 * MILLI)),
         (2, Draw(0, 3 * MILLI, denies=Denies.NEVER)),
-        (2, Draw(0, 3 * MILLI, Mode.DRAIN)),
         (2, Draw(0, 3 * MILLI, Mode.TAKE_OR_CHARGE)),
         (2, Draw(0, 8 * MILLI, Mode.CHARGE)),
         (3, Draw(0, 3 * MILLI, Mode.REFUND)),

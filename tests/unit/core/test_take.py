@@ -40,9 +40,6 @@ def one(item: Item | None, *draws: Draw) -> Taken:
         (4, Mode.TAKE, 5, False, 4),
         (0, Mode.TAKE, 0, True, 0),
         (-1, Mode.TAKE, 0, False, -1),
-        (4, Mode.DRAIN, 5, False, 0),
-        (4, Mode.DRAIN, 3, True, 1),
-        (-2, Mode.DRAIN, 3, False, -2),
         (4, Mode.CHARGE, 3, True, 1),
         (2, Mode.CHARGE, 6, False, -4),
         (2, Mode.CHARGE, 2**63, False, -5),
@@ -58,7 +55,7 @@ def one(item: Item | None, *draws: Draw) -> Taken:
 def test_each_mode_does_what_it_says(
     held: int, mode: Mode, tokens: int, fits: bool, left: int
 ) -> None:
-    """A take is whole or nothing, a drain stops at zero, a charge at one burst of debt."""
+    """A take is whole or nothing, a charge stops at one burst of debt."""
     taken = one(holding(held), Draw(0, tokens * MILLI, mode, Denies.NEVER))
     assert taken.drawn == (Drawn(fits, left * MILLI),)
     if left == held:
@@ -77,7 +74,7 @@ def test_a_new_item_starts_full() -> None:
 
 @pytest.mark.parametrize(
     ("beside", "amount", "left"),
-    [(Mode.TAKE, 2, 0), (Mode.TAKE, 3, -1), (Mode.DRAIN, 3, -1), (Mode.REFUND, 2, 4)],
+    [(Mode.TAKE, 2, 0), (Mode.TAKE, 3, -1), (Mode.REFUND, 2, 4)],
 )
 def test_what_may_be_either_counts_what_its_descriptor_takes_beside(
     beside: Mode, amount: int, left: int
@@ -222,7 +219,6 @@ def test_what_one_descriptor_asks_for_is_taken_whole_or_not_at_all(denies: Denie
     ("mode", "must_land"),
     [
         (Mode.TAKE, False),
-        (Mode.DRAIN, False),
         (Mode.CHARGE, True),
         (Mode.TAKE_OR_CHARGE, True),
         (Mode.REFUND, True),
@@ -347,7 +343,6 @@ def test_what_is_owed_can_be_written_apart(
     ("held", "mode", "has_takes"),
     [
         (5, Mode.TAKE, True),
-        (5, Mode.DRAIN, True),
         (5, Mode.TAKE_OR_CHARGE, True),
         (0, Mode.TAKE_OR_CHARGE, False),
         (5, Mode.CHARGE, False),
