@@ -7,7 +7,7 @@ from penstock.core.bucket import wait_ms
 from penstock.core.decision import Decision, Status
 from penstock.core.limits import MILLI, UINT32_MAX, Limit
 from penstock.core.plan import Behaviour, Part, Plan
-from penstock.core.take import CHARGE, MUST_LAND, Draw, Drawn, Key, Take, Taken
+from penstock.core.take import CHARGES, MUST_LAND, Draw, Drawn, Key, Take, Taken
 from penstock.core.windows import until_boundary_ms
 
 MAX_RESET_S: Final = 315_576_000_000
@@ -92,7 +92,7 @@ def _status(
 
 def _fitted(draw: Draw, balance: int) -> int:
     """How much of a charge was within the limit, in whole tokens. `balance` is that after it."""
-    return max(0, draw.amount + balance) // MILLI if draw.mode is CHARGE else 0
+    return max(0, draw.amount + balance) // MILLI if draw.mode in CHARGES else 0
 
 
 class _Asked(NamedTuple):

@@ -18,6 +18,7 @@ from penstock.core.bucket import Bucket, Item, is_far_ahead, settle, settle_forg
 from penstock.core.take import (
     ALONE,
     CHARGE,
+    CHARGES,
     MUST_LAND,
     REFUND,
     TAKE,
@@ -166,7 +167,7 @@ class Draft:
         for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
             balance = left[draw.limit]
             before = self.before[draw.limit]
-            if mode is CHARGE:
+            if mode in CHARGES:
                 fits[number] = balance >= draw.amount
                 wanted = balance - draw.amount
                 deepest = -draw.deepest_debt(self.take.limits[draw.limit])

@@ -13,7 +13,7 @@ from penstock.core.metering import Meter, OwnAmounts, cost, mapping_meter
 from penstock.core.plan import STORED, Behaviour, Leg, Part, Plan
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Domain, OnExceed, Rule
-from penstock.core.take import Denies, Draw, Key, Mode, Take
+from penstock.core.take import CHARGES, Denies, Draw, Key, Mode, Take
 
 _NO_CHAINS: Final[Mapping[Key, Chain]] = {}
 
@@ -187,7 +187,7 @@ class _Planner:
             counts_denied = rule is not STORED and behaviour.counts_denied(limit)
             mode = _mode(descriptor, amount, on_exceed, own, counts_denied=counts_denied)
             bound = None if mode is Mode.TAKE else debt
-            if counts_denied and mode is Mode.CHARGE and debt is None:
+            if counts_denied and mode in CHARGES and debt is None:
                 bound = NO_BOUND
             index = take.limits.index(limit)
             take.draws.append(Draw(index, amount, mode, denies, number, bound))
@@ -239,9 +239,10 @@ def _mode(
         return Mode.REFUND
     if on_exceed is OnExceed.REJECT:
         return Mode.TAKE
-    if counts_denied:
-        # A check is a charge of 0. So it sees what descriptors before it have charged.
-        return Mode.CHARGE
     if amount == 0:
-        return Mode.TAKE
-    return own if on_exceed is None else Mode.CHARGE
+        # Where checks count, they see what the descriptors before them have charged.
+        return Mode.COUNT if counts_denied else Mode.TAKE
+    mode = own if on_exceed is None else Mode.CHARGE
+    if counts_denied:
+        return Mode.COUNT if mode is Mode.TAKE else Mode.CHARGE
+    return mode

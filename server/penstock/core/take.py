@@ -24,6 +24,7 @@ class Mode(Enum):
 
     TAKE = "take"  # takes the whole amount or nothing; a check (amount 0) is refused in debt
     CHARGE = "charge"  # takes the whole amount, into debt as deep as the draw allows
+    COUNT = "count"  # as a charge, for a request: where denied requests count
     TAKE_OR_CHARGE = "take or charge"  # takes the amount if it fits, else charges it
     REFUND = "refund"  # gives the amount back, up to the burst
 
@@ -39,8 +40,9 @@ class Denies(Enum):
 TAKE, CHARGE, REFUND = Mode.TAKE, Mode.CHARGE, Mode.REFUND
 TAKE_OR_CHARGE = Mode.TAKE_OR_CHARGE
 ALONE, TOGETHER = Denies.ALONE, Denies.TOGETHER
-MUST_LAND = (Mode.CHARGE, Mode.REFUND)
-"""Draws that report what already happened. They are written even if the call is denied."""
+CHARGES = (Mode.CHARGE, Mode.COUNT)
+MUST_LAND = (*CHARGES, Mode.REFUND)
+"""Draws that are written even if the call is denied. Most report what already happened."""
 MAY_HAVE_TO_LAND = (*MUST_LAND, TAKE_OR_CHARGE)
 
 
