@@ -14,7 +14,7 @@ from penstock.core.take import Denies, Draw, Key, Mode, Take
 from tests.unit.core.strategies import EPOCH_MS
 
 LIMITS = tuple(Limit.per(5, 60_000, name=name) for name in "ab")
-CHARGES = (Mode.CHARGE,)
+CHARGES = (Mode.CHARGE, Mode.COUNT)
 
 balances = st.lists(st.integers(-8, 5), min_size=2, max_size=2)
 draws = st.builds(
