@@ -96,7 +96,10 @@ def make_recorder(
 
 def rules_source(settings: Settings) -> RulesSource:
     return RulesSource(
-        settings.rules_path(), settings.runtime_ignoredotfiles, settings.merge_domain_config
+        settings.rules_path(),
+        settings.runtime_ignoredotfiles,
+        settings.merge_domain_config,
+        settings.counting,
     )
 
 
@@ -142,7 +145,7 @@ def make_xds_client(
     )
     if settings.config:
         LOG.warning("--config has no effect: rules come over xDS from %s", server.address)
-    read_all = partial(read, merge_domains=settings.merge_domain_config)
+    read_all = partial(read, merge_domains=settings.merge_domain_config, counting=settings.counting)
     return XdsClient(server, node, read_all, Pauses(pauses), metrics)
 
 
@@ -212,7 +215,7 @@ def limiter_options(settings: Settings) -> Options:
         behaviour=Behaviour(
             settings.shadow_mode,
             settings.quota_mode,
-            settings.charge_denied,
+            settings.counting,
             settings.cache_key_prefix,
         ),
         on_unavailable=cast("OnUnavailable", settings.on_unavailable),

@@ -33,14 +33,17 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--print", action="store_true", help="show the rules in force, one on each line"
     )
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    add_flags(parser, ("merge_domain_config", "runtime_ignoredotfiles"))
+    add_flags(parser, ("merge_domain_config", "runtime_ignoredotfiles", "counting"))
     parser.set_defaults(run=_check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments, os.environ)
     source = RulesSource(
-        arguments.path, settings.runtime_ignoredotfiles, settings.merge_domain_config
+        arguments.path,
+        settings.runtime_ignoredotfiles,
+        settings.merge_domain_config,
+        settings.counting,
     )
     try:
         loaded = source.load()

@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Any, Final
 
-from penstock.config.flags import add_flags, read_settings
+from penstock.config.flags import add_flags, read_settings, refuse_gone
 from penstock.config.reference import find_ignored
 from penstock.telemetry.logs import set_up
 
@@ -40,6 +40,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from penstock.event_loop import choose_loop
     from penstock.server import serve
 
+    refuse_gone(os.environ)
     settings = read_settings(arguments, os.environ)
     repeats = set_up(settings.log_level, settings.log_format)
     if ignored := find_ignored(name for name, value in os.environ.items() if value):

@@ -97,7 +97,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         parser,
         (
             "store", "runtime_ignoredotfiles", "merge_domain_config", "shadow_mode", "quota_mode",
-            "charge_denied", "record_hash_key",
+            "counting", "record_hash_key",
         ),
     )  # fmt: skip
     parser.set_defaults(run=_run)
@@ -119,7 +119,7 @@ async def _simulate(arguments: argparse.Namespace, top: int | None) -> int:
         skips_bad_lines=arguments.skip_bad_lines,
         change=_restore(settings, sides),
     )
-    behaviour = Behaviour(settings.shadow_mode, settings.quota_mode, settings.charge_denied)
+    behaviour = Behaviour(settings.shadow_mode, settings.quota_mode, settings.counting)
     rows = DeniedRows() if arguments.csv else None
     with ProgressLine() as progress:
         clock = await simulate(
@@ -178,7 +178,9 @@ def _rules_in_force(arguments: argparse.Namespace, settings: Settings) -> Rules 
 
 
 def _load(path: Path, settings: Settings) -> Rules:
-    source = RulesSource(path, settings.runtime_ignoredotfiles, settings.merge_domain_config)
+    source = RulesSource(
+        path, settings.runtime_ignoredotfiles, settings.merge_domain_config, settings.counting
+    )
     return source.load().rules
 
 

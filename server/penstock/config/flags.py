@@ -34,6 +34,20 @@ DECLARED: Final = tuple(
     for f in fields(Settings)
 )
 
+GONE: Final = {
+    "PENSTOCK_CHARGE_DENIED": "set PENSTOCK_COUNTING=reference to count as the reference server "
+    "counts, or remove the variable",
+}
+"""Variables of earlier versions, and what to use instead."""
+
+
+def refuse_gone(environ: Mapping[str, str]) -> None:
+    """ConfigError if a variable of an earlier version is set: the server would not do what it
+    says."""
+    for name, instead in GONE.items():
+        if environ.get(name):
+            raise ConfigError(f"{name} is gone: {instead}")
+
 
 def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
     """Give a parser flags for all settings, or some. `--no-…` is the opposite of `--…`."""

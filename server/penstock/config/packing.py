@@ -5,9 +5,9 @@ was packed gets equal rules, in the same order.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from penstock.core.limits import Limit
+from penstock.core.limits import Limit, Window
 from penstock.core.mapping import Amount, Consume, EntityMapping, Mappings, Template
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 
@@ -44,7 +44,7 @@ def _pack_level(children: Children, depth: int) -> Iterator[Row]:
 def _pack_rule(rule: Rule) -> Row:
     return (
         rule.path,
-        tuple([tuple(limit) for limit in rule.limits]),
+        tuple([_pack_limit(limit) for limit in rule.limits]),
         tuple(rule.replaces),
         rule.shadow_mode,
         rule.quota_mode,
@@ -52,6 +52,16 @@ def _pack_rule(rule: Rule) -> Row:
         rule.metadata,
         rule.max_debt,
     )
+
+
+def _pack_limit(limit: Limit) -> Row:
+    # `marshal` takes tuples, and no named tuples.
+    return tuple(limit._replace(window=limit.window and cast("Window", tuple(limit.window))))
+
+
+def _unpack_limit(row: Row) -> Limit:
+    limit = Limit(*row)
+    return limit if limit.window is None else limit._replace(window=Window(*limit.window))
 
 
 class Unpacking:
@@ -115,7 +125,7 @@ class Unpacking:
     ) -> Rule:
         shared = self._limits.get(limits)
         if shared is None:
-            shared = self._limits[limits] = tuple([Limit(*limit) for limit in limits])
+            shared = self._limits[limits] = tuple([_unpack_limit(limit) for limit in limits])
         return Rule(
             path,
             shared,

@@ -7,7 +7,7 @@ from typing import Final, cast
 from penstock.config.durations import format_duration
 from penstock.core.amounts import format_tokens
 from penstock.core.foreign_text import escape
-from penstock.core.limits import MILLI, Limit, Unit
+from penstock.core.limits import MILLI, Limit, Unit, Window
 from penstock.core.mapping import HITS, Amount, EntityMapping
 from penstock.core.rules import Node, Rule, Rules
 
@@ -69,6 +69,8 @@ def _extras(rule: Rule, limit: Limit) -> Iterator[str]:
     """Fields that the reference server does not print come last."""
     if limit.unit is Unit.UNKNOWN:
         yield f"period: {format_duration(limit.period_ms)}"
+    if limit.window is not None:
+        yield from _window(limit.window)
     if limit.burst != limit.capacity:
         yield f"burst: {limit.burst // MILLI}"
     if limit.name:
@@ -77,6 +79,16 @@ def _extras(rule: Rule, limit: Limit) -> Iterator[str]:
         yield f"on_exceed: {rule.on_exceed[limit.name].value}"
     if limit.name in rule.max_debt:
         yield f"max_debt: {rule.max_debt[limit.name] // MILLI}"
+
+
+def _window(window: Window) -> Iterator[str]:
+    yield f"window: {window.kind}"
+    if window.kind == "calendar":
+        yield f"timezone: {window.timezone}"
+    if window.week_starts != "monday":
+        yield f"week_starts: {window.week_starts}"
+    if not window.carry_debt:
+        yield "carry_debt: false"
 
 
 def _bool(value: bool) -> str:

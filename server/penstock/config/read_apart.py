@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Final
 from penstock.config.packing import Unpacking, pack
 from penstock.config.problems import Problem, RulesError
 from penstock.config.rules import LoadedRules, RulesSource
+from penstock.core.counting import Counting
 from penstock.errors import ConfigError
 from penstock.slices import Slices, run
 
@@ -43,7 +44,11 @@ class ReadingError(ConfigError):
 
 async def read_apart(source: RulesSource) -> LoadedRules:
     """Load rules. RulesError if they have errors, ReadingError if the process fails."""
-    options = [str(int(source.ignore_dot_files)), str(int(source.merge_domains))]
+    options = [
+        str(int(source.ignore_dot_files)),
+        str(int(source.merge_domains)),
+        source.counting.value,
+    ]
     output = await run_apart(__name__, *options, os.fspath(source.path))
     return await run(unpack(output))
 
@@ -145,8 +150,10 @@ def begin_apart() -> None:
 
 def main() -> None:
     begin_apart()
-    ignore_dot_files, merge_domains, path = sys.argv[1:]
-    source = RulesSource(Path(path), ignore_dot_files == "1", merge_domains == "1")
+    ignore_dot_files, merge_domains, counting, path = sys.argv[1:]
+    source = RulesSource(
+        Path(path), ignore_dot_files == "1", merge_domains == "1", Counting(counting)
+    )
     write_rules(source.load, sys.stdout.buffer)
 
 

@@ -13,7 +13,7 @@ IGNORED: Final = {
     "MEMCACHE_*": "Penstock does not use Memcached",
     "RUNTIME_WATCH_ROOT": "Penstock notices changed rules in every directory",
     "EXPIRATION_JITTER_MAX_SECONDS": "buckets do not all expire at the same moment, as windows do",
-    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "a denied request consumes nothing",
+    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "`PENSTOCK_COUNTING` says whether denials count",
     "DISABLE_STATS": "metrics that nobody reads cost almost nothing",
     "USE_DOG_STATSD": "Penstock supports only Prometheus and StatsD",
     "USE_DOG_STATSD_MOGRIFIERS": "Penstock supports only Prometheus and StatsD",

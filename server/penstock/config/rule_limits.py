@@ -6,23 +6,16 @@ from typing import Final
 import yaml
 
 from penstock.config.durations import parse_duration_ms
+from penstock.config.rule_windows import WINDOW_KEYS, read_window, refuse_windows
 from penstock.config.yaml_nodes import YamlFile, is_null
+from penstock.core.counting import Counting
 from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
 from penstock.core.rules import OnExceed
 
-LIMIT_KEYS: Final = frozenset(
-    [
-        "unit",
-        "period",
-        "requests_per_unit",
-        "burst",
-        "unlimited",
-        "name",
-        "replaces",
-        "on_exceed",
-        "max_debt",
-    ]
-)
+LIMIT_KEYS: Final = WINDOW_KEYS | {
+    "unit", "period", "requests_per_unit", "burst", "unlimited", "name", "replaces", "on_exceed",
+    "max_debt",
+}  # fmt: skip
 
 
 YEAR_MS: Final = Unit.YEAR.value
@@ -40,7 +33,7 @@ class RuleLimits:
     max_debt: dict[str, int] = field(default_factory=dict)
 
 
-def read_one(file: YamlFile, node: yaml.Node) -> RuleLimits:
+def read_one(file: YamlFile, node: yaml.Node, counting: Counting) -> RuleLimits:
     """Read `rate_limit`."""
     fields = file.fields(node, "rate_limit")
     if not isinstance(node, yaml.MappingNode):
@@ -48,11 +41,12 @@ def read_one(file: YamlFile, node: yaml.Node) -> RuleLimits:
     if file.flag(fields.get("unlimited"), "unlimited"):
         if _unit(file.text(fields.get("unit"), "unit")) is not None:
             file.error(fields["unit"], "should not specify rate limit unit when unlimited")
+        refuse_windows(file, fields, "when unlimited")
         return RuleLimits(replaces=_replaces(file, fields))
-    return _read_limit(file, node, fields)
+    return _read_limit(file, node, fields, counting)
 
 
-def read_list(file: YamlFile, node: yaml.Node) -> RuleLimits:
+def read_list(file: YamlFile, node: yaml.Node, counting: Counting) -> RuleLimits:
     """Read `rate_limits`: named limits on one descriptor, kept in one composite item."""
     limits: list[Limit] = []
     names: set[str] = set()
@@ -72,7 +66,7 @@ def read_list(file: YamlFile, node: yaml.Node) -> RuleLimits:
         names.add(name)
         if not is_null(fields.get("unlimited")):
             file.error(fields["unlimited"], "a limit of rate_limits can't be unlimited")
-        one = _read_limit(file, element, fields)
+        one = _read_limit(file, element, fields, counting)
         limits += one.limits
         replaces |= one.replaces
         on_exceed |= one.on_exceed
@@ -80,7 +74,9 @@ def read_list(file: YamlFile, node: yaml.Node) -> RuleLimits:
     return RuleLimits(tuple(limits), replaces, on_exceed, max_debt)
 
 
-def _read_limit(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -> RuleLimits:
+def _read_limit(
+    file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node], counting: Counting
+) -> RuleLimits:
     name = file.text(fields.get("name"), "name")
     period_ms = _period_ms(file, node, fields)
     tokens: int | None = 0
@@ -104,9 +100,17 @@ def _read_limit(file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node]) -
             file.error(fields["max_debt"], "max_debt needs requests_per_unit above 0")
     if tokens is None or period_ms is None:
         return RuleLimits()
+    unit = Unit(period_ms) if is_null(fields.get("period")) else Unit.UNKNOWN
+    window = read_window(file, node, fields, unit, counting)
+    if window is not None and burst is not None and burst < tokens:
+        file.error(
+            fields["burst"],
+            "burst is below requests_per_unit, and a window refills no more than the burst: raise "
+            "burst, or write window: steady",
+        )
     if tokens and (burst or tokens) * period_ms > MAX_FILL_MS * tokens:
         file.error(node, f"the limit takes more than {MAX_FILL_MS // YEAR_MS} years to refill")
-    limit = Limit.per(tokens, period_ms, name=name, burst=burst)
+    limit = Limit.per(tokens, period_ms, name=name, burst=burst, window=window)
     return RuleLimits(
         (limit,),
         replaces,

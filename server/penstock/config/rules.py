@@ -10,6 +10,7 @@ from typing import Final
 from penstock.config.entity_mappings import PlacedMapping, check_mappings
 from penstock.config.problems import Problem, Problems
 from penstock.config.rules_file import Placed, RulesFile, check_duplicates, read_rules_file
+from penstock.core.counting import Counting
 from penstock.core.mapping import Mappings
 from penstock.core.rules import Children, Domain, Rules
 
@@ -32,6 +33,7 @@ class RulesSource:
     path: Path
     ignore_dot_files: bool = True
     merge_domains: bool = False
+    counting: Counting = Counting.STEADY
 
     def files(self, on_error: Callable[[OSError], None] = lambda _: None) -> list[Path]:
         """Every rules file, in the order of names. Follows symbolic links, which ConfigMaps use.
@@ -104,7 +106,7 @@ class RulesSource:
         except ValueError as exc:
             problems.error(str(path), 0, f"cannot be read: {exc}")
         else:
-            return read_rules_file(str(path), text, problems)
+            return read_rules_file(str(path), text, problems, self.counting)
         return None
 
 

@@ -11,6 +11,7 @@ from penstock.config.entity_mappings import MAPPING_KEYS, PlacedMapping, read_ma
 from penstock.config.problems import Problems
 from penstock.config.rule_metadata import read_metadata
 from penstock.config.yaml_nodes import YamlFile, is_null, is_text
+from penstock.core.counting import Counting
 from penstock.core.rules import Children, Node, Rule
 
 ROOT_KEYS: Final = frozenset({"domain", "descriptors", "entities"})
@@ -46,15 +47,17 @@ class RulesFile:
     source: yaml.Node
 
 
-def read_rules_file(name: str, text: str, problems: Problems) -> RulesFile | None:
+def read_rules_file(
+    name: str, text: str, problems: Problems, counting: Counting = Counting.STEADY
+) -> RulesFile | None:
     """Read one file. None if nothing in the file can be used. Errors go to `problems`."""
     file = YamlFile(name, problems)
     before = problems.errors_found
     root = file.compose(text)
-    return None if problems.errors_found > before else read_tree(file, root)
+    return None if problems.errors_found > before else read_tree(file, root, counting)
 
 
-def read_tree(file: YamlFile, root: yaml.Node | None) -> RulesFile | None:
+def read_tree(file: YamlFile, root: yaml.Node | None, counting: Counting) -> RulesFile | None:
     """Read the nodes of one file. None if nothing in the file can be used."""
     if root is not None and not isinstance(root, yaml.MappingNode):
         file.error(root, "error loading config file: the file must be a map with a domain")
@@ -66,7 +69,7 @@ def read_tree(file: YamlFile, root: yaml.Node | None) -> RulesFile | None:
     if root is None or not domain:
         file.error(fields.get("domain", root), "config file cannot have empty domain")
         return None
-    descriptors = _read_level(file, fields.get("descriptors"), f"{domain}.")
+    descriptors = _read_level(file, fields.get("descriptors"), f"{domain}.", counting)
     mappings = read_mappings(file, fields.get("entities"))
     return RulesFile(domain, descriptors, mappings, file, root)
 
@@ -123,15 +126,17 @@ _KEYS_BELOW: Final = {
 }
 
 
-def _read_level(file: YamlFile, node: yaml.Node | None, path: str) -> list[Placed]:
+def _read_level(
+    file: YamlFile, node: yaml.Node | None, path: str, counting: Counting
+) -> list[Placed]:
     level = [
-        Placed(_read_descriptor(file, element, path), file, element)
+        Placed(_read_descriptor(file, element, path, counting), file, element)
         for element in file.elements(node, "descriptors")
     ]
     return [placed for placed in level if placed.node.key]
 
 
-def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str) -> Node:
+def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str, counting: Counting) -> Node:
     fields = file.fields(source, "descriptors")
     key, value = file.text(fields.get("key"), "key"), file.text(fields.get("value"), "value")
     if not key:
@@ -142,7 +147,7 @@ def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str) -> Node:
             f"key '{key}' matches only itself: '*' is a wildcard only in a value",
         )
     path = parent + Node(key, value).composite_key
-    below = _read_level(file, fields.get("descriptors"), f"{path}.")
+    below = _read_level(file, fields.get("descriptors"), f"{path}.", counting)
     check_duplicates(below, f"{path}.")
     share_threshold = file.flag(fields.get("share_threshold"), "share_threshold")
     if share_threshold and "*" not in value:
@@ -154,7 +159,7 @@ def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str) -> Node:
     return Node(
         key=key,
         value=value,
-        rule=_read_rule(file, fields, path),
+        rule=_read_rule(file, fields, path, counting),
         share_threshold=share_threshold,
         detailed_metric=file.flag(fields.get("detailed_metric"), "detailed_metric"),
         value_to_metric=file.flag(fields.get("value_to_metric"), "value_to_metric"),
@@ -162,7 +167,9 @@ def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str) -> Node:
     )
 
 
-def _read_rule(file: YamlFile, fields: dict[str, yaml.Node], path: str) -> Rule | None:
+def _read_rule(
+    file: YamlFile, fields: dict[str, yaml.Node], path: str, counting: Counting
+) -> Rule | None:
     shadow_mode = file.flag(fields.get("shadow_mode"), "shadow_mode")
     quota_mode = file.flag(fields.get("quota_mode"), "quota_mode")
     metadata = read_metadata(file, fields.get("metadata"))
@@ -170,9 +177,9 @@ def _read_rule(file: YamlFile, fields: dict[str, yaml.Node], path: str) -> Rule 
     if not is_null(one) and not is_null(several):
         file.error(several, "give rate_limit or rate_limits, not both")
     if one is not None and not is_null(one):
-        found = rule_limits.read_one(file, one)
+        found = rule_limits.read_one(file, one, counting)
     elif several is not None and not is_null(several):
-        found = rule_limits.read_list(file, several)
+        found = rule_limits.read_list(file, several, counting)
     else:
         return None
     return Rule(

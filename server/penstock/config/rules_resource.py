@@ -16,6 +16,7 @@ from penstock.config.rules import LoadedRules, combine
 from penstock.config.rules_file import RulesFile, read_tree
 from penstock.config.yaml_nodes import STR, YamlFile
 from penstock.config.yaml_scalars import BOOL, FLOAT, INT, NULL
+from penstock.core.counting import Counting
 
 _MAP = "tag:yaml.org,2002:map"
 _LIST = "tag:yaml.org,2002:seq"
@@ -31,22 +32,25 @@ class Resource:
     """Why the resource has no content that can be used."""
 
 
-def load_resources(resources: Iterable[Resource], *, merge_domains: bool) -> LoadedRules:
+def load_resources(
+    resources: Iterable[Resource], *, merge_domains: bool, counting: Counting = Counting.STEADY
+) -> LoadedRules:
     """Make rules of all resources. RulesError has all errors, if there are any.
 
     Servers send resources in any order, so the order of names counts, as it does for files.
     """
     problems = Problems()
     ordered = sorted(resources, key=lambda one: one.name)
-    files = [file for one in ordered if (file := _read(one, problems))]
+    files = [file for one in ordered if (file := _read(one, problems, counting))]
     return combine(files, problems, merge_domains=merge_domains)
 
 
-def _read(resource: Resource, problems: Problems) -> RulesFile | None:
+def _read(resource: Resource, problems: Problems, counting: Counting) -> RulesFile | None:
     if resource.fault:
         problems.error(resource.name, 0, resource.fault)
         return None
-    return read_tree(_ResourceFile(resource.name, problems), _node(resource.content, _mark("")))
+    file = _ResourceFile(resource.name, problems)
+    return read_tree(file, _node(resource.content, _mark("")), counting)
 
 
 class _ResourceFile(YamlFile):

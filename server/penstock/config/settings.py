@@ -13,6 +13,7 @@ from penstock.config.kinds import (
     BOOL,
     CALLS,
     COUNT,
+    COUNTING,
     DECISIONS,
     DURATION,
     EVENT_LOOP,
@@ -37,6 +38,7 @@ from penstock.config.kinds import (
     Kind,
     Tags,
 )
+from penstock.core.counting import Counting
 from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import ConfigError
 
@@ -308,11 +310,12 @@ class Settings:
         "answer OK even over a limit; the statuses of descriptors stay as they are",
     )
     quota_mode: bool = _setting("QUOTA_MODE", BOOL, False, "treat every limit as a quota")
-    charge_denied: bool = _setting(
-        "PENSTOCK_CHARGE_DENIED",
-        BOOL,
-        False,
-        "denied requests consume the tokens that are left, as on the reference server",
+    counting: Counting = _setting(
+        "PENSTOCK_COUNTING",
+        COUNTING,
+        Counting.STEADY,
+        "how rules count that say nothing else: steady refill; fixed windows; or all as the "
+        "reference server: fixed windows, denied requests count, debts end with the window",
     )
     cache_key_prefix: str = _setting(
         "CACHE_KEY_PREFIX",

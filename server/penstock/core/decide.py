@@ -7,7 +7,7 @@ from penstock.core.bucket import wait_ms
 from penstock.core.decision import Decision, Status
 from penstock.core.limits import MILLI, UINT32_MAX, Limit
 from penstock.core.plan import Behaviour, Part, Plan
-from penstock.core.take import MUST_LAND, Drawn, Key, Take, Taken
+from penstock.core.take import CHARGES, MUST_LAND, Draw, Drawn, Key, Take, Taken
 from penstock.core.windows import until_boundary_ms
 
 MAX_RESET_S: Final = 315_576_000_000
@@ -22,7 +22,7 @@ def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int
         if isinstance(part, Status):
             statuses.append(part)
             continue
-        status = _status(part, plan.takes, taken, now_ms)
+        status = _status(part, plan.takes, taken, behaviour, now_ms)
         statuses.append(status)
         if not part.quota:
             denied = denied or status.over
@@ -59,13 +59,17 @@ def find_refusal(takes: Sequence[Take], taken: Sequence[Taken], now_ms: int) -> 
     return max(refusals, key=lambda refusal: refusal.wait_ms, default=None)
 
 
-def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: int) -> Status:
-    legs = part.legs
+def _status(
+    part: Part, takes: Sequence[Take], taken: Sequence[Taken], behaviour: Behaviour, now_ms: int
+) -> Status:
+    legs, fitted = part.legs, 0
     if len(legs) == 1 and len(legs[0].limits) == 1:
         number, draw, (limit,), _ = legs[0]
         drawn, _, refilled_ms, _ = taken[number]
         fits, balance = drawn[draw]
         wait = 0 if fits else _wait_ms(limit, takes[number], draw, balance, refilled_ms, now_ms)
+        if behaviour.counts_denied(limit):
+            fitted = _fitted(takes[number].draws[draw], balance)
     else:
         asked = [
             _ask(limit, takes[leg.take], leg.first_draw + i, taken[leg.take], now_ms)
@@ -75,7 +79,8 @@ def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: i
         limit, (fits, balance), refilled_ms, wait = min(asked, key=_urgency)
     if not fits:
         shadowed = part.rule.shadow_mode
-        return Status(not shadowed, limit, 0, min(-(-wait // 1000), MAX_RESET_S), shadowed)
+        reset_s = min(-(-wait // 1000), MAX_RESET_S)
+        return Status(not shadowed, limit, 0, reset_s, shadowed, fitted)
     remaining = balance // MILLI if balance > 0 else 0
     if limit.window is None:
         reset_ms = wait_ms(limit, balance, limit.burst, now_ms, refilled_ms) or 0
@@ -83,6 +88,11 @@ def _status(part: Part, takes: Sequence[Take], taken: Sequence[Taken], now_ms: i
         reset_ms = until_boundary_ms(limit, now_ms, refilled_ms)
     reset_s = min(-(-reset_ms // 1000), MAX_RESET_S)
     return Status(False, limit, min(remaining, UINT32_MAX), reset_s)
+
+
+def _fitted(draw: Draw, balance: int) -> int:
+    """How much of a charge was within the limit, in whole tokens. `balance` is that after it."""
+    return max(0, draw.amount + balance) // MILLI if draw.mode in CHARGES else 0
 
 
 class _Asked(NamedTuple):

@@ -19,6 +19,8 @@ class Status(NamedTuple):
     Rounded up, because Envoy cuts off fractions."""
     shadowed: bool = False
     """The amount did not fit, and passes because the rule is in shadow mode."""
+    fitted: int = 0
+    """Where denied requests count: how much of a refused amount was still within the limit."""
 
 
 UNMATCHED: Final = Status()

@@ -18,7 +18,7 @@ from penstock.core.bucket import Bucket, Item, is_far_ahead, settle, settle_forg
 from penstock.core.take import (
     ALONE,
     CHARGE,
-    DRAIN,
+    CHARGES,
     MUST_LAND,
     REFUND,
     TAKE,
@@ -125,14 +125,11 @@ class Draft:
             balance = left[draw.limit]
             fits = balance >= draw.amount
             self.fits.append(fits)
-            if mode is DRAIN:
-                left[draw.limit] = max(balance - draw.amount, min(balance, 0))
-            elif mode is TAKE:
-                asked = True
-                refused = refused or not fits
-                left[draw.limit] = balance - draw.amount
-            else:
+            if mode is not TAKE:
                 continue
+            asked = True
+            refused = refused or not fits
+            left[draw.limit] = balance - draw.amount
             if fits:
                 self.bounds.hold_above(draw.limit, self.before[draw.limit] - balance + draw.amount)
             else:
@@ -159,8 +156,6 @@ class Draft:
                 either = CHARGE
             if draw.mode in (TAKE, TAKE_OR_CHARGE):
                 left[draw.limit] = balance - draw.amount
-            elif draw.mode is DRAIN:
-                left[draw.limit] = max(balance - draw.amount, min(balance, 0))
         return [either if draw.mode is TAKE_OR_CHARGE else draw.mode for draw in draws]
 
     def _land(self, left: list[int], fits: list[bool], after: list[int], bounds: Bounds) -> int:
@@ -172,7 +167,7 @@ class Draft:
         for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
             balance = left[draw.limit]
             before = self.before[draw.limit]
-            if mode is CHARGE:
+            if mode in CHARGES:
                 fits[number] = balance >= draw.amount
                 wanted = balance - draw.amount
                 deepest = -draw.deepest_debt(self.take.limits[draw.limit])

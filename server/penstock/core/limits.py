@@ -100,6 +100,11 @@ class Limit(NamedTuple):
         return self if self.max_debt is None else self._replace(max_debt=None)
 
     @property
+    def forgets_debt(self) -> bool:
+        """Whether a debt is gone at the next boundary."""
+        return self.window is not None and not self.window.carry_debt
+
+    @property
     def requests_per_unit(self) -> int:
         """The limit in whole tokens, as far as the wire can show it."""
         return min(self.capacity // MILLI, UINT32_MAX)

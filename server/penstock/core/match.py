@@ -12,6 +12,7 @@ from penstock.core.keys import override_key, rule_key
 from penstock.core.limits import Limit
 from penstock.core.mapping import Target, built_in_target
 from penstock.core.metering import Meter, override_meter, rule_meter
+from penstock.core.plan import DEFAULT_BEHAVIOUR, Behaviour
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Domain, Rule
 from penstock.core.take import Key
@@ -45,16 +46,19 @@ class Matched:
         return tuple(dict.fromkeys(keys))
 
 
-def match(domain: Domain | None, request: Request, key_prefix: str = "") -> Matched:
+def match(
+    domain: Domain | None, request: Request, behaviour: Behaviour = DEFAULT_BEHAVIOUR
+) -> Matched:
     if domain is None:
         return Matched(None, (None,) * len(request.descriptors))
-    return Matched(domain, tuple([_find(domain, one, key_prefix) for one in request.descriptors]))
+    return Matched(domain, tuple([_find(domain, one, behaviour) for one in request.descriptors]))
 
 
-def _find(domain: Domain, descriptor: Descriptor, key_prefix: str) -> Found:
-    entries, override = descriptor.entries, descriptor.override
+def _find(domain: Domain, descriptor: Descriptor, behaviour: Behaviour) -> Found:
+    entries, override, key_prefix = descriptor.entries, descriptor.override, behaviour.key_prefix
     if override is not None:
-        rule = Rule("", (Limit.per(override.requests_per_unit, override.unit.value),))
+        tokens, period_ms = override.requests_per_unit, override.unit.value
+        rule = Rule("", (Limit.per(tokens, period_ms, window=behaviour.counting.window),))
         key = override_key(domain.name, entries, key_prefix)
         return Ruled(rule, key, override_meter(domain.name, entries))
     target = domain.mappings.target(entries)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from penstock.core.counting import Counting
 from penstock.core.decision import Status
 from penstock.core.limits import Limit
 from penstock.core.metering import Meter
@@ -16,10 +17,20 @@ class Behaviour:
 
     shadow_mode: bool = False
     quota_mode: bool = False
-    charge_denied: bool = False
+    counting: Counting = Counting.STEADY
     key_prefix: str = ""
     """Keeps the buckets of rules apart from those of another server on the same store."""
 
+    def counts_denied(self, limit: Limit) -> bool:
+        """Whether a rule's limit counts denied requests, as the reference server does.
+
+        A limit that is steady, or carries its debt, does not: a client that stays a little over its
+        rate would get ever deeper into debt, and would never pass again.
+        """
+        return self.counting is Counting.REFERENCE and limit.forgets_debt
+
+
+DEFAULT_BEHAVIOUR: Final = Behaviour()
 
 STORED: Final = Rule("", ())
 """The rule of a part that has stored limits."""

@@ -13,7 +13,7 @@ from penstock.core.metering import Meter, OwnAmounts, cost, mapping_meter
 from penstock.core.plan import STORED, Behaviour, Leg, Part, Plan
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Domain, OnExceed, Rule
-from penstock.core.take import Denies, Draw, Key, Mode, Take
+from penstock.core.take import CHARGES, Denies, Draw, Key, Mode, Take
 
 _NO_CHAINS: Final[Mapping[Key, Chain]] = {}
 
@@ -176,7 +176,7 @@ class _Planner:
     ) -> Leg:
         descriptor, behaviour = self._request.descriptors[number], self._behaviour
         quota = rule.quota_mode or behaviour.quota_mode
-        if rule.shadow_mode or behaviour.charge_denied or (quota and self._quota_passes):
+        if rule.shadow_mode or (quota and self._quota_passes):
             denies = Denies.NEVER
         else:
             denies = Denies.TOGETHER if quota else Denies.ALONE
@@ -187,8 +187,11 @@ class _Planner:
             # This applies to the built-in mappings, too: every domain has them.
             if rule is STORED and descriptor.hits and self._domain.mappings.is_checked(limit.name):
                 on_exceed = OnExceed.DEBT
-            mode = _mode(descriptor, amount, on_exceed, own, behaviour)
+            counts_denied = rule is not STORED and behaviour.counts_denied(limit)
+            mode = _mode(descriptor, amount, on_exceed, own, counts_denied=counts_denied)
             bound = None if mode is Mode.TAKE else debt
+            if counts_denied and mode in CHARGES and debt is None:
+                bound = NO_BOUND
             index = take.limits.index(limit)
             take.draws.append(Draw(index, amount, mode, denies, number, bound))
         return leg
@@ -230,14 +233,19 @@ def _mode(
     amount: int,
     on_exceed: OnExceed | None,
     own: Mode,
-    behaviour: Behaviour,
+    *,
+    counts_denied: bool,
 ) -> Mode:
-    """The rule's `on_exceed` decides first, then `own`, the mode of the descriptor's own amount."""
+    """The rule's `on_exceed` decides first, then whether denied requests count, then `own`, the
+    mode of the descriptor's own amount."""
     if descriptor.refund:
         return Mode.REFUND
-    mode = own
-    if on_exceed is not None:
-        mode = Mode.CHARGE if on_exceed is OnExceed.DEBT else Mode.TAKE
-    if mode is not Mode.TAKE and amount > 0:
-        return mode
-    return Mode.DRAIN if behaviour.charge_denied else Mode.TAKE
+    if on_exceed is OnExceed.REJECT:
+        return Mode.TAKE
+    if amount == 0:
+        # Where checks count, they see what the descriptors before them have charged.
+        return Mode.COUNT if counts_denied else Mode.TAKE
+    mode = own if on_exceed is None else Mode.CHARGE
+    if counts_denied:
+        return Mode.COUNT if mode is Mode.TAKE else Mode.CHARGE
+    return mode

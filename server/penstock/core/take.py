@@ -23,8 +23,8 @@ class Mode(Enum):
     """What a draw does with its bucket."""
 
     TAKE = "take"  # takes the whole amount or nothing; a check (amount 0) is refused in debt
-    DRAIN = "drain"  # takes as much of the amount as there is
     CHARGE = "charge"  # takes the whole amount, into debt as deep as the draw allows
+    COUNT = "count"  # as a charge, for a request: where denied requests count
     TAKE_OR_CHARGE = "take or charge"  # takes the amount if it fits, else charges it
     REFUND = "refund"  # gives the amount back, up to the burst
 
@@ -37,11 +37,12 @@ class Denies(Enum):
     NEVER = "never"
 
 
-TAKE, DRAIN, CHARGE, REFUND = Mode.TAKE, Mode.DRAIN, Mode.CHARGE, Mode.REFUND
+TAKE, CHARGE, REFUND = Mode.TAKE, Mode.CHARGE, Mode.REFUND
 TAKE_OR_CHARGE = Mode.TAKE_OR_CHARGE
 ALONE, TOGETHER = Denies.ALONE, Denies.TOGETHER
-MUST_LAND = (Mode.CHARGE, Mode.REFUND)
-"""Draws that report what already happened. They are written even if the call is denied."""
+CHARGES = (Mode.CHARGE, Mode.COUNT)
+MUST_LAND = (*CHARGES, Mode.REFUND)
+"""Draws that are written even if the call is denied. Most report what already happened."""
 MAY_HAVE_TO_LAND = (*MUST_LAND, TAKE_OR_CHARGE)
 
 
@@ -60,8 +61,9 @@ class Draw:
     """How deep a charge goes; None: one burst."""
 
     def deepest_debt(self, limit: Limit) -> int:
-        # A limit of 0 always keeps one token of debt, which shows that it was charged.
-        if self.max_debt is None or limit.burst == 0:
+        # A limit of 0 keeps one token of debt, which shows that it was charged. One period repays
+        # this token. A debt that the next boundary forgets may be deeper.
+        if self.max_debt is None or (limit.burst == 0 and not limit.forgets_debt):
             return default_max_debt(limit)
         return self.max_debt
 

@@ -137,11 +137,15 @@ class Counting:
             self._metrics.refunds.value += counts.refunded
 
     def _count_near(self, hits: Hits, amount: int, status: Status) -> None:
-        """Count a status that is over or near its limit. A denied amount counts as over in full."""
+        """Count a status that is over or near its limit. A denied amount counts as over in full,
+        unless a part of it was charged within the limit."""
         if status.over or status.shadowed:
-            hits.over_limit += amount
+            hits.over_limit += amount - status.fitted
+            if status.fitted and status.limit is not None:
+                hits.refused_within += status.fitted
+                hits.near_limit += min(status.fitted, self._near_from(status.limit))
             if status.shadowed:
-                hits.shadow_mode += amount
+                hits.shadow_mode += amount - status.fitted
         elif status.limit is not None and status.remaining < UINT32_MAX:  # else there may be more
             near = self._near_from(status.limit) - status.remaining
             hits.near_limit += min(amount, max(near, 0))

@@ -8,6 +8,7 @@ from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import cut, escape
 from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.request import Descriptor, Request
+from penstock.core.windows import format_window
 
 MAX_DESCRIPTORS: Final = 10
 MAX_ENTRIES: Final = 10
@@ -58,9 +59,10 @@ def _verdict(status: Status) -> str:
 
 
 def _rate(limit: Limit) -> str:
+    rate = f"{limit.capacity // MILLI} per {limit.unit.name.lower()}"
     if limit.unit is Unit.UNKNOWN:
-        return f"{limit.capacity // MILLI} in {limit.period_ms} ms"
-    return f"{limit.capacity // MILLI} per {limit.unit.name.lower()}"
+        rate = f"{limit.capacity // MILLI} in {limit.period_ms} ms"
+    return rate if limit.window is None else f"{rate} ({format_window(limit.window)})"
 
 
 def _shown(key: str, value: str) -> str:

@@ -143,8 +143,7 @@ class Limiter:
             raise RequestError("rate limit descriptor list must not be empty")
         if self._rules is None:
             raise RequestError("no rate limit configuration loaded")
-        key_prefix = self._options.behaviour.key_prefix
-        matched = match(self._rules.get(request.domain), request, key_prefix)
+        matched = match(self._rules.get(request.domain), request, self._options.behaviour)
         keys = matched.stored_keys
         planned = None if keys else self._make(matched, request, ())
         amounts = [descriptor.hits for descriptor in request.descriptors]

@@ -31,7 +31,7 @@ TEXTS: Final = {
     "shadow_mode": "Hits over the limit that passed because the rule is in shadow mode.",
 }
 
-FIELDS: Final = ("total_hits", "over_limit", "near_limit", "shadow_mode")
+FIELDS: Final = ("total_hits", "over_limit", "near_limit", "shadow_mode", "refused_within")
 """What is counted. The rest follows from these."""
 
 _COUNTS: Final = attrgetter(*FIELDS)
@@ -42,7 +42,9 @@ _IPV4: Final = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 
 
 class Hits:
-    __slots__ = ("labels", "name", "near_limit", "over_limit", "shadow_mode", "total_hits")
+    __slots__ = (
+        "labels", "name", "near_limit", "over_limit", "refused_within", "shadow_mode", "total_hits",
+    )  # fmt: skip
 
     def __init__(self, path: Path) -> None:
         shown = tuple(map(_shown, path))
@@ -52,10 +54,13 @@ class Hits:
         self.over_limit = 0
         self.near_limit = 0
         self.shadow_mode = 0
+        self.refused_within = 0
+        """Hits within the limit, of amounts that did not fit in full. The reference server counts
+        them neither as over nor as within the limit."""
 
     @property
     def within_limit(self) -> int:
-        return self.total_hits - self.over_limit
+        return self.total_hits - self.over_limit - self.refused_within
 
 
 class RuleHits:

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from penstock.core.decision import Decision, Status
 from penstock.core.limits import Limit
 from penstock.core.plan import STORED, Part, Plan
 from penstock.core.request import Entries, Request
-from penstock.core.take import MAY_HAVE_TO_LAND, Draw
+from penstock.core.take import CHARGE, TAKE_OR_CHARGE, Draw
 from penstock.service.answer import Answer
 from penstock.traffic.timeline import Timeline
+
+REPORTS: Final = (CHARGE, TAKE_OR_CHARGE)
 
 
 class Outcome(IntEnum):
@@ -130,7 +132,7 @@ def _hit(request: Request, plan: Plan, number: int, status: Status, all_shadowed
     outcome = Outcome.DENIED
     if status.shadowed or all_shadowed:
         outcome = Outcome.SHADOWED
-    elif _draw_on(plan, part, limit).mode in MAY_HAVE_TO_LAND:
+    elif _draw_on(plan, part, limit).mode in REPORTS:
         outcome = Outcome.OVERDRAWN
     return Hit(who, limit_label(request.domain, part, limit), outcome, status.reset_s)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.core.decision import Decision
 from penstock.core.plan import Plan
-from penstock.core.take import Mode
+from penstock.core.take import CHARGES
 
 PEEK_SERVICE: Final = "penstock.v1.Console"
 PEEK_METHOD: Final = "Peek"
@@ -26,8 +26,8 @@ Trailers = tuple[tuple[str, str], ...]
 def charged_trailers(plan: Plan, decision: Decision) -> Trailers:
     """For a request that is over its limit: a report was charged, a cost was not."""
     drawn = {(draw.descriptor, draw.mode) for take in plan.takes for draw in take.draws}
-    charged = {number for number, mode in drawn if mode is Mode.CHARGE}
-    refused = {number for number, mode in drawn if mode is not Mode.CHARGE}
+    charged = {number for number, mode in drawn if mode in CHARGES}
+    refused = {number for number, mode in drawn if mode not in CHARGES}
     # Without a limit, the answer was given without the store, and nothing is known to be charged.
     blind = {number for number, status in enumerate(decision.statuses) if status.limit is None}
     return ((CHARGED, ",".join(map(str, sorted(charged - refused - blind)))),)

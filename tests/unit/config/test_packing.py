@@ -6,13 +6,23 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.config.packing import Unpacking, pack
-from penstock.core.limits import Limit
+from penstock.core.limits import Limit, Window
 from penstock.core.mapping import CHECK, HITS, Amount, EntityMapping, Mappings, Template
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 
 TEXT = st.text("ab*\ud800é", max_size=3)
 COUNT = st.integers(1, 9)
-LIMITS = st.builds(Limit.per, COUNT, st.sampled_from([1_000, 60_000]), name=TEXT, burst=COUNT)
+WINDOWS = st.builds(
+    Window, st.sampled_from(["fixed", "calendar"]), TEXT, st.just("sunday"), st.booleans()
+)
+LIMITS = st.builds(
+    Limit.per,
+    COUNT,
+    st.sampled_from([1_000, 60_000]),
+    name=TEXT,
+    burst=COUNT,
+    window=st.none() | WINDOWS,
+)
 METADATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.config.durations import format_duration, parse_duration_ms
-from penstock.config.flags import DECLARED, Declared, add_flags, read_settings
+from penstock.config.flags import DECLARED, Declared, add_flags, read_settings, refuse_gone
 from penstock.config.kinds import (
     ADDRESS,
     BOOL,
     CALLS,
     COUNT,
+    COUNTING,
     DECISIONS,
     DURATION,
     EVENT_LOOP,
@@ -38,6 +39,7 @@ from penstock.config.kinds import (
     Kind,
 )
 from penstock.config.settings import Settings
+from penstock.core.counting import Counting
 from penstock.errors import ConfigError
 
 
@@ -53,6 +55,7 @@ SAMPLES: Mapping[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     BOOL.shown: (("true", True), ("false", False)),
     PORT.shown: (("1234", 1234), ("0", 0)),
     DURATION.shown: (("90s", 90_000), ("0", 0)),
+    COUNTING.shown: (("fixed", Counting.FIXED), ("Reference", Counting.REFERENCE)),
     UNAVAILABLE.shown: (("allow", "allow"), ("DENY", "deny")),
     LEVEL.shown: (("debug", "debug"), ("Warn", "warn")),
     ADDRESS.shown: ((":9090", ("", 9090)), ("[::1]:80", ("::1", 80))),
@@ -159,6 +162,8 @@ BAD = [
      "'0' is not a number from 1 to 1000000"),
     ("--drain-timeout", "PENSTOCK_DRAIN_TIMEOUT", "soon",
      "'soon' is not a duration: write a number with ms, s, m, h or d, such as 90s or 1h30m"),
+    ("--counting", "PENSTOCK_COUNTING", "window",
+     "'window' is not one of steady, fixed, reference"),
     ("--on-unavailable", "PENSTOCK_ON_UNAVAILABLE", "panic",
      "'panic' is not one of error, allow, deny"),
     ("--log-level", "LOG_LEVEL", "loud", "'loud' is not one of debug, info, warn, error"),
@@ -310,3 +315,19 @@ def test_half_a_duration_is_refused(text: str) -> None:
     """A number needs its unit, and nothing else."""
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration_ms(text)
+
+
+@pytest.mark.parametrize("text", ["true", "false"])
+def test_a_variable_that_is_gone_is_refused_with_what_to_use_instead(text: str) -> None:
+    """Whatever it says: the server would not do it."""
+    with pytest.raises(ConfigError) as caught:
+        refuse_gone({"PENSTOCK_CHARGE_DENIED": text})
+    assert str(caught.value) == (
+        "PENSTOCK_CHARGE_DENIED is gone: set PENSTOCK_COUNTING=reference to count as the reference "
+        "server counts, or remove the variable"
+    )
+
+
+def test_nothing_else_is_refused() -> None:
+    """An empty variable counts as one that is not set."""
+    refuse_gone({"PENSTOCK_CHARGE_DENIED": "", "PENSTOCK_COUNTING": "fixed"})

@@ -14,7 +14,7 @@ from penstock.core.take import Denies, Draw, Key, Mode, Take
 from tests.unit.core.strategies import EPOCH_MS
 
 LIMITS = tuple(Limit.per(5, 60_000, name=name) for name in "ab")
-CHARGES = (Mode.CHARGE,)
+CHARGES = (Mode.CHARGE, Mode.COUNT)
 
 balances = st.lists(st.integers(-8, 5), min_size=2, max_size=2)
 draws = st.builds(
@@ -103,7 +103,6 @@ def test_within_its_bounds_a_draft_stays_true(
     [
         (5, Draw(0, 3 * MILLI), 3, None),
         (0, Draw(0, 0), 0, None),
-        (5, Draw(0, 3 * MILLI, Mode.DRAIN), 3, None),
         (5, Draw(0, 3 * MILLI, Mode.TAKE_OR_CHARGE), 3, None),
         (5, Draw(0, 3 * MILLI, Mode.CHARGE), -2, None),
         (1, Draw(0, 3 * MILLI, Mode.CHARGE, max_debt=9 * MILLI), -6, None),
@@ -125,7 +124,6 @@ def test_bounds_are_no_closer_than_they_have_to_be(
     [
         (2, Draw(0, 3 * MILLI)),
         (2, Draw(0, 3 * MILLI, denies=Denies.NEVER)),
-        (2, Draw(0, 3 * MILLI, Mode.DRAIN)),
         (2, Draw(0, 3 * MILLI, Mode.TAKE_OR_CHARGE)),
         (2, Draw(0, 8 * MILLI, Mode.CHARGE)),
         (3, Draw(0, 3 * MILLI, Mode.REFUND)),

@@ -83,7 +83,7 @@ class World:
     def ask(self, *descriptors: Descriptor | str, hits: int = 0, domain: bool = True) -> Decision:
         asked = [one if isinstance(one, Descriptor) else on(one) for one in descriptors]
         request = Request("d", tuple(asked), hits)
-        matched = match(DOMAIN if domain else None, request, self.behaviour.key_prefix)
+        matched = match(DOMAIN if domain else None, request, self.behaviour)
         plan = make_plan(matched, request, self.behaviour, own_amounts=lambda _: self.own)
         taken = take_all(self.items.get, plan.takes, self.now_ms)
         for take, outcome in zip(plan.takes, taken, strict=True):
@@ -254,15 +254,6 @@ def test_a_denied_request_passes_when_it_is_told_to_come_back(
     if needed.get("five", 0) <= 5 and needed.get("two", 0) <= 2:
         world.now_ms += max(waits) * 1_000
         assert not world.ask(*descriptors).over
-
-
-def test_charge_denied_lets_denied_requests_use_up_tokens() -> None:
-    """As the reference server counts: what is there is used, with no debt."""
-    world = World(Behaviour(charge_denied=True))
-    assert world.ask("five", "two", hits=3).over
-    assert world.consumed() == 5
-    assert world.ask("five", hits=3).over
-    assert world.consumed() == 7
 
 
 def test_an_override_goes_before_the_rule_and_has_a_bucket_of_its_own() -> None:

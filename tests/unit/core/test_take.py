@@ -40,13 +40,13 @@ def one(item: Item | None, *draws: Draw) -> Taken:
         (4, Mode.TAKE, 5, False, 4),
         (0, Mode.TAKE, 0, True, 0),
         (-1, Mode.TAKE, 0, False, -1),
-        (4, Mode.DRAIN, 5, False, 0),
-        (4, Mode.DRAIN, 3, True, 1),
-        (-2, Mode.DRAIN, 3, False, -2),
         (4, Mode.CHARGE, 3, True, 1),
         (2, Mode.CHARGE, 6, False, -4),
         (2, Mode.CHARGE, 2**63, False, -5),
         (-7, Mode.CHARGE, 1, False, -7),
+        (4, Mode.COUNT, 3, True, 1),
+        (2, Mode.COUNT, 6, False, -4),
+        (-1, Mode.COUNT, 0, False, -1),
         (4, Mode.TAKE_OR_CHARGE, 4, True, 0),
         (2, Mode.TAKE_OR_CHARGE, 6, False, -4),
         (0, Mode.TAKE_OR_CHARGE, 2**63, False, -5),
@@ -58,7 +58,7 @@ def one(item: Item | None, *draws: Draw) -> Taken:
 def test_each_mode_does_what_it_says(
     held: int, mode: Mode, tokens: int, fits: bool, left: int
 ) -> None:
-    """A take is whole or nothing, a drain stops at zero, a charge at one burst of debt."""
+    """A take is whole or nothing, a charge stops at one burst of debt."""
     taken = one(holding(held), Draw(0, tokens * MILLI, mode, Denies.NEVER))
     assert taken.drawn == (Drawn(fits, left * MILLI),)
     if left == held:
@@ -77,7 +77,7 @@ def test_a_new_item_starts_full() -> None:
 
 @pytest.mark.parametrize(
     ("beside", "amount", "left"),
-    [(Mode.TAKE, 2, 0), (Mode.TAKE, 3, -1), (Mode.DRAIN, 3, -1), (Mode.REFUND, 2, 4)],
+    [(Mode.TAKE, 2, 0), (Mode.TAKE, 3, -1), (Mode.REFUND, 2, 4)],
 )
 def test_what_may_be_either_counts_what_its_descriptor_takes_beside(
     beside: Mode, amount: int, left: int
@@ -222,8 +222,8 @@ def test_what_one_descriptor_asks_for_is_taken_whole_or_not_at_all(denies: Denie
     ("mode", "must_land"),
     [
         (Mode.TAKE, False),
-        (Mode.DRAIN, False),
         (Mode.CHARGE, True),
+        (Mode.COUNT, True),
         (Mode.TAKE_OR_CHARGE, True),
         (Mode.REFUND, True),
     ],
@@ -300,7 +300,7 @@ def test_whatever_is_asked_the_laws_hold(
     )
     now = EPOCH_MS + step
     (taken,) = take_all({KEY: item}.get, [Take(KEY, named, draws)], now)
-    if all(draw.mode is Mode.CHARGE for draw in draws):
+    if all(draw.mode in (Mode.CHARGE, Mode.COUNT) for draw in draws):
         found = [bucket.balance(EPOCH_MS, now) for bucket in buckets]
         left = found if taken.item is None else [bucket.tokens for bucket in taken.item.buckets]
         assert sum(found) - sum(left) + taken.dropped == sum(draw.amount for draw in draws)
@@ -309,12 +309,12 @@ def test_whatever_is_asked_the_laws_hold(
         for draw, drawn in zip(draws, taken.drawn, strict=True)
     )
     if denied:
-        owed = tuple(draw for draw in draws if draw.mode in (Mode.CHARGE, Mode.REFUND))
+        owed = tuple(draw for draw in draws if draw.mode in (Mode.CHARGE, Mode.COUNT, Mode.REFUND))
         if all(draw.mode is not Mode.TAKE_OR_CHARGE for draw in draws):
             assert taken.item == take_all({KEY: item}.get, [Take(KEY, named, owed)], now)[0].item
     if taken.item is None:
         return
-    charges = (Mode.CHARGE, Mode.TAKE_OR_CHARGE)
+    charges = (Mode.CHARGE, Mode.COUNT, Mode.TAKE_OR_CHARGE)
     charged = {draw.limit for draw in draws if draw.mode in charges}
     for number, (before, after) in enumerate(zip(buckets, taken.item.buckets, strict=True)):
         balance = before.balance(EPOCH_MS, now)
@@ -347,10 +347,10 @@ def test_what_is_owed_can_be_written_apart(
     ("held", "mode", "has_takes"),
     [
         (5, Mode.TAKE, True),
-        (5, Mode.DRAIN, True),
         (5, Mode.TAKE_OR_CHARGE, True),
         (0, Mode.TAKE_OR_CHARGE, False),
         (5, Mode.CHARGE, False),
+        (5, Mode.COUNT, False),
         (5, Mode.REFUND, False),
     ],
 )

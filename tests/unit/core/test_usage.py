@@ -115,7 +115,7 @@ DRAWS = st.builds(
     Draw,
     st.integers(0, 1),
     st.integers(0, 12 * MILLI),
-    st.sampled_from([Mode.TAKE, Mode.CHARGE, Mode.REFUND, Mode.DRAIN]),
+    st.sampled_from([Mode.TAKE, Mode.CHARGE, Mode.REFUND, Mode.COUNT]),
 )
 
 

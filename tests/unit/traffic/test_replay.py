@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.core.counting import Counting
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.mapping import HITS, Amount, EntityMapping, Mappings, Template
@@ -112,7 +113,7 @@ behaviours = st.builds(
     Behaviour,
     shadow_mode=st.booleans(),
     quota_mode=st.booleans(),
-    charge_denied=st.booleans(),
+    counting=st.sampled_from(Counting),
 ) | st.just(Behaviour())
 
 

@@ -88,7 +88,7 @@ async def test_a_charge_fits_again_once_another_server_has_refunded(
 
 
 @CHAINS
-@pytest.mark.parametrize("mode", [Mode.TAKE, Mode.CHARGE, Mode.REFUND, Mode.DRAIN])
+@pytest.mark.parametrize("mode", [Mode.TAKE, Mode.CHARGE, Mode.REFUND, Mode.COUNT])
 async def test_what_is_left_is_no_older_than_a_second(
     scene: Scene, entities: Sequence[str], mode: Mode
 ) -> None:
