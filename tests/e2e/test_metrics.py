@@ -302,7 +302,7 @@ def test_a_local_cache_of_no_size_asks_dynamodb_for_each_denial(
     env = {"LOCAL_CACHE_SIZE_IN_BYTES": size} if size else {}
     store = str(Location(f"metrics-{uuid4().hex}", "eu-west-1", dynamodb_url))
     assert main(["table", "create", "--store", store]) == 0
-    with penstock(tmp_path, rules=rules, store=store, env=env) as server:
+    with penstock(tmp_path, rules=rules, store=store, env=env, patient=True) as server:
         found = _deny_often(server)
     assert main(["table", "delete", "--store", store, "--yes"]) == 0
     denied = sample("penstock_deny_cache_hits_total")
