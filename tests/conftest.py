@@ -4,7 +4,6 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,10 +19,6 @@ settings.load_profile("patient")
 # would inherit that. With a handler here they begin with the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-MEASURED = Path(__file__).parent / "unit" / "core"
-"""The tests that the coverage of the core counts. Python is slower by half while it is measured."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,11 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give tests that are to last for minutes the time for it, and measure the coverage of few."""
+    """Give tests that are to last for minutes the time for it."""
     minutes = float(config.getoption("--attack-minutes"))
     for item in items:
-        if not item.path.is_relative_to(MEASURED):
-            item.add_marker(pytest.mark.no_cover)
         if minutes and "attack_minutes" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(60 * minutes + 300))
 

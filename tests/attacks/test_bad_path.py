@@ -18,7 +18,7 @@ from tests.support.http2 import (
     literal,
 )
 from tests.support.metrics import read_text, sample
-from tests.support.processes import Penstock, penstock, wait_for
+from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import get
 
 ASK = encode_request(Request("d", (Descriptor((("many", "bob"),)),)))
@@ -87,10 +87,10 @@ async def test_a_server_that_cannot_listen_again_ends_with_an_error(tmp_path: Pa
     with penstock(tmp_path, *flags, rules=RULES, store="memory:") as server:
         assert (await call(f"unix:{path}", ASK)).overall_code == 1
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(20)
+            connection.settimeout(PATIENCE_S)
             connection.connect(str(path))
             folder.rename(tmp_path / "moved")
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
             send_bad_path(connection)
-        assert server.process.wait(30) == 2
+        assert server.process.wait(PATIENCE_S) == 2
         assert "the gRPC server ended by itself and can't go on: cannot listen on" in server.log()

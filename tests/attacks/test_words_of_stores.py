@@ -16,6 +16,7 @@ from penstock.transport.codec import METHOD, SERVICE, encode_request
 
 from tests.e2e.outage import RunningProxy, locked
 from tests.support.aws_proxy import Answer, Cancel, Fault, Refuse
+from tests.support.patient import wait_long_for_dynamodb
 from tests.support.processes import PATIENCE_S, Penstock, penstock
 from tests.support.web import decide, get
 
@@ -45,8 +46,9 @@ def proxy(dynamodb_url: str) -> Iterator[RunningProxy]:
 
 
 @pytest.fixture
-def table(dynamodb_url: str, proxy: RunningProxy) -> Iterator[str]:
+def table(dynamodb_url: str, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A table as its users make it, seen through the proxy."""
+    wait_long_for_dynamodb(monkeypatch)
     direct = Location(f"words-{uuid4().hex}", "eu-west-1", dynamodb_url)
     assert main(["table", "create", "--store", str(direct)]) == 0
     yield str(replace(direct, endpoint=proxy.url))
@@ -94,7 +96,7 @@ def test_what_aws_says_is_for_the_log_alone(
 ) -> None:
     """Accounts, roles, tables and addresses: no caller sees them, and who runs the server does."""
     env = {"PENSTOCK_READY_NEEDS_STORE": "true"}
-    with penstock(tmp_path, rules=rules, store=table, env=env) as server:
+    with penstock(tmp_path, rules=rules, store=table, env=env, patient=True) as server:
         start = len(server.log())
         proxy.fail_always(fault)
         code, texts = told(server, "bob")
@@ -121,7 +123,7 @@ def test_why_a_transaction_was_cancelled_is_for_the_log_alone(
     assert main(["entity", "create", "p", store]) == 0
     assert main(["entity", "create", "c", "--parent", "p", "--cascade", store]) == 0
     assert main(["limits", "set", "--resource", "r", "rpm=5/day", store]) == 0
-    with penstock(tmp_path, rules=rules, store=table) as server:
+    with penstock(tmp_path, rules=rules, store=table, patient=True) as server:
         proxy.fail_always(Cancel(("ValidationError", "None"), operation="TransactWriteItems"))
         page = decide(server.http, "d", ("entity", "c"), ("resource", "r"))
         proxy.fail_always(None)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,50 +98,71 @@ class Clone:
         main.write_text("raise SystemExit('no network')\n")
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Clone:
-    """A fresh one."""
-    folder = tmp_path / "clone"
-    (folder / "server").mkdir(parents=True)
+@dataclass(frozen=True)
+class FirstStart:
+    """A clone, what its first start said, and a copy of what it looked like then."""
+
+    clone: Clone
+    said: str
+    copy: Path
+
+
+@pytest.fixture(scope="module")
+def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
+    """One for all tests: to make an environment with pip takes four seconds of a processor."""
+    folder = tmp_path_factory.mktemp("installed")
+    clone, copy = Clone(folder / "clone"), folder / "copy"
+    (clone.folder / "server").mkdir(parents=True)
     for name in ("__main__.py", "install.py"):
-        shutil.copy(ROOT / "server" / name, folder / "server")
-    (folder / "pyproject.toml").write_text(PROJECT)
-    (folder / "backend.py").write_text(BACKEND)
-    return Clone(folder)
+        shutil.copy(ROOT / "server" / name, clone.folder / "server")
+    (clone.folder / "pyproject.toml").write_text(PROJECT)
+    (clone.folder / "backend.py").write_text(BACKEND)
+    said = clone.serve()
+    shutil.copytree(clone.folder, copy, symlinks=True)
+    return FirstStart(clone, said, copy)
 
 
-def test_a_first_start_says_what_it_does_and_a_second_installs_nothing(clone: Clone) -> None:
+@pytest.fixture
+def installed(first_start: FirstStart) -> Clone:
+    """A clone after its first start, always in the same place: an environment can't be moved."""
+    folder = first_start.clone.folder
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(first_start.copy, folder, symlinks=True)
+    return first_start.clone
+
+
+def test_a_first_start_says_what_it_does_and_a_second_installs_nothing(
+    first_start: FirstStart, installed: Clone
+) -> None:
     """The second needs no network: its pip would fail. Arguments go to `penstock serve`."""
-    said = clone.serve()
-    assert f"penstock: making a virtual environment in {clone.environment} …\n" in said
-    assert f"penstock: {INSTALLS} into {clone.environment}, which may take some minutes …" in said
+    said, environment = first_start.said, installed.environment
+    assert f"penstock: making a virtual environment in {environment} …\n" in said
+    assert f"penstock: {INSTALLS} into {environment}, which may take some minutes …" in said
     assert "; the next start installs nothing\n" in said
-    clone.break_pip()
-    assert clone.serve("--port", "0") == ""
+    installed.break_pip()
+    assert installed.serve("--port", "0") == ""
 
 
-def test_a_change_of_what_is_needed_is_installed(clone: Clone) -> None:
+def test_a_change_of_what_is_needed_is_installed(installed: Clone) -> None:
     """A change of anything else in pyproject.toml is not."""
-    clone.serve()
-    project = clone.folder / "pyproject.toml"
+    project = installed.folder / "pyproject.toml"
     project.write_text(PROJECT.replace("line-length = 100", "line-length = 90"))
-    assert clone.serve() == ""
+    assert installed.serve() == ""
     project.write_text(f'{PROJECT}\n[dependency-groups]\ntest = ["x"]\n')
-    said = clone.serve()
+    said = installed.serve()
     assert INSTALLS in said
     assert "making a virtual environment" not in said
 
 
-def test_without_a_network_it_says_so_and_keeps_what_is_there(clone: Clone) -> None:
+def test_without_a_network_it_says_so_and_keeps_what_is_there(installed: Clone) -> None:
     """What is missing is told by pip, without a traceback, and the next start tries again."""
-    clone.serve()
-    project = clone.folder / "pyproject.toml"
+    project = installed.folder / "pyproject.toml"
     project.write_text(PROJECT.replace('version = "1"', 'version = "1"\ndependencies = ["none"]'))
-    (clone.folder / "backend.py").write_text(
+    (installed.folder / "backend.py").write_text(
         BACKEND.replace("Version: 1\\n", "Version: 1\\nRequires-Dist: there-is-none\\n")
     )
     for _ in range(2):
-        process = clone.start()
+        process = installed.start()
         out, err = process.communicate()
         assert (process.returncode, out) == (1, "")
         assert "there-is-none" in err
@@ -151,12 +171,11 @@ def test_without_a_network_it_says_so_and_keeps_what_is_there(clone: Clone) -> N
         assert "making a virtual environment" not in err
 
 
-def half_made(clone: Clone) -> None:
-    venv.create(clone.environment, with_pip=False)
+def without_pip(clone: Clone) -> None:
+    (clone.environment / "bin/pip").unlink()
 
 
 def without_python(clone: Clone) -> None:
-    clone.serve()
     python = clone.environment / "bin/python"
     python.unlink()
     python.symlink_to("/nowhere/python3")
@@ -164,7 +183,6 @@ def without_python(clone: Clone) -> None:
 
 def of_another_python(clone: Clone) -> None:
     """Its Python says that it is another, as one does that a system upgrade put in its place."""
-    clone.serve()
     python = clone.environment / "bin/python"
     python.unlink()
     python.write_text("#!/bin/sh\necho cpython-310 linux-x86_64\n")
@@ -172,17 +190,19 @@ def of_another_python(clone: Clone) -> None:
 
 
 def a_file(clone: Clone) -> None:
+    shutil.rmtree(clone.environment)
     clone.environment.write_text("")
 
 
 def a_dead_link(clone: Clone) -> None:
+    shutil.rmtree(clone.environment)
     clone.environment.symlink_to("/nowhere/at/all")
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (half_made, "it has no pip"),
+        (without_pip, "it has no pip"),
         (without_python, "its Python does not run"),
         (of_another_python, "it is for another Python (cpython-310 linux-x86_64, and this one is "),
         (a_file, "its Python does not run"),
@@ -191,44 +211,65 @@ def a_dead_link(clone: Clone) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_an_environment_that_is_no_use_is_made_anew(
-    clone: Clone, damage: Callable[[Clone], None], reason: str
+    installed: Clone, damage: Callable[[Clone], None], reason: str
 ) -> None:
     """And the reason is said."""
-    damage(clone)
-    assert f"penstock: {clone.environment} is made anew: {reason}" in clone.serve()
-    clone.break_pip()
-    assert clone.serve() == ""
+    damage(installed)
+    assert_made_anew(installed, reason)
 
 
-def test_a_folder_that_was_moved_is_installed_anew(clone: Clone) -> None:
-    """The scripts of its environment name the old place."""
-    clone.serve()
-    clone.folder.rename(clone.folder.with_name("moved"))
-    moved = Clone(clone.folder.with_name("moved"))
+def assert_made_anew(clone: Clone, reason: str) -> None:
+    """A start says so, and empties the environment. The rest takes long, and is not waited for."""
+    old = clone.environment / "old"
+    if clone.environment.is_dir():
+        old.touch()
+    process = clone.start()
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline(), process.stderr.readline()
+        new = [clone.environment / name for name in ("bin/python", "penstock-unfinished")]
+        wait_for(lambda: all(map(Path.exists, new)) and not old.exists(), "a new environment")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert said[0].startswith(f"penstock: {clone.environment} is made anew: {reason}")
+    assert said[1] == f"penstock: making a virtual environment in {clone.environment} …\n"
+
+
+def test_a_folder_that_was_moved_is_installed_anew(installed: Clone) -> None:
+    """The scripts of its environment name the old place. The next start installs nothing."""
+    moved = Clone(installed.folder.with_name("moved"))
+    shutil.rmtree(moved.folder, ignore_errors=True)
+    installed.folder.rename(moved.folder)
     assert "is made anew: it was moved from another folder" in moved.serve()
     script = (moved.environment / "bin/penstock").read_text()
     assert str(moved.environment) in script
+    moved.break_pip()
+    assert moved.serve() == ""
 
 
-def test_an_environment_of_the_user_is_kept(clone: Clone) -> None:
+def test_an_environment_of_the_user_is_kept(installed: Clone) -> None:
     """One that works gets what is needed, and keeps what it has."""
-    venv.create(clone.environment, with_pip=True)
-    theirs = clone.environment / "theirs"
+    for ours in ("penstock-installed.json", "bin/penstock"):
+        (installed.environment / ours).unlink()
+    theirs = installed.environment / "theirs"
     theirs.touch()
-    assert INSTALLS in clone.serve()
+    assert INSTALLS in installed.serve()
     assert theirs.exists()
 
 
 @pytest.fixture
-def held(clone: Clone) -> Iterator["subprocess.Popen[str]"]:
+def held(installed: Clone) -> Iterator["subprocess.Popen[str]"]:
     """A start that is in the middle of its install."""
-    (clone.folder / "hold").touch()
-    process = clone.start()
+    project = installed.folder / "pyproject.toml"
+    project.write_text(f'{PROJECT}\n[dependency-groups]\ntest = ["x"]\n')
+    (installed.folder / "hold").touch()
+    process = installed.start()
     try:
-        wait_for((clone.folder / "holding").exists, "pip to be at work")
+        wait_for((installed.folder / "holding").exists, "pip to be at work")
         yield process
     finally:
-        (clone.folder / "hold").unlink(missing_ok=True)
+        (installed.folder / "hold").unlink(missing_ok=True)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -236,24 +277,26 @@ def held(clone: Clone) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_install_is_done_again(
-    clone: Clone, held: "subprocess.Popen[str]", number: signal.Signals
+    installed: Clone, held: "subprocess.Popen[str]", number: signal.Signals
 ) -> None:
     """From the beginning: nobody knows how far pip came. Ctrl-C leaves no traceback of ours."""
     os.killpg(held.pid, number)
-    (clone.folder / "hold").unlink()
+    (installed.folder / "hold").unlink()
     _, err = held.communicate()
     if number is signal.SIGINT:
         assert held.returncode == 130
         assert err.endswith("penstock: interrupted; the next start does anew what is unfinished\n")
-    assert "is made anew: an install was interrupted" in clone.serve()
+    assert_made_anew(installed, "an install was interrupted")
 
 
-def test_a_second_start_waits_for_the_first(clone: Clone, held: "subprocess.Popen[str]") -> None:
+def test_a_second_start_waits_for_the_first(
+    installed: Clone, held: "subprocess.Popen[str]"
+) -> None:
     """Two at once would be in each other's way."""
-    second = clone.start()
+    second = installed.start()
     assert second.stderr is not None
     assert second.stderr.readline() == "penstock: waiting for another start that installs …\n"
-    (clone.folder / "hold").unlink()
+    (installed.folder / "hold").unlink()
     for process, said in ((held, INSTALLS), (second, "")):
         out, err = process.communicate()
         assert (process.returncode, out[:6]) == (0, "served")

@@ -15,6 +15,7 @@ from tests.e2e.outage import BLIND, Client, RunningProxy, connect, locked
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.aws_proxy import Answer
 from tests.support.certificates import Authority
+from tests.support.patient import wait_long_for_dynamodb
 from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import decide, get, post
 
@@ -60,8 +61,9 @@ def rules(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def table(proxied_table: str) -> str:
+def table(proxied_table: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A table with a limit for all, seen through the proxy."""
+    wait_long_for_dynamodb(monkeypatch)
     store = f"--store={proxied_table}"
     assert main(["limits", "set", "--resource=gpt-4", "rpm=9/day", store]) == 0
     return proxied_table
@@ -144,7 +146,7 @@ def test_secrets_are_in_no_line_at_any_level(
     env = {**SECRETS, "LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     env |= {"TRACING_ENABLED": "true", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
     flags = ("--policy-cache-ttl", "500ms")
-    with penstock(tmp_path, *flags, rules=rules, store=table, env=env) as server:
+    with penstock(tmp_path, *flags, rules=rules, store=table, env=env, patient=True) as server:
 
         def ask(*pairs: tuple[str, str]) -> int:
             return decide(server.http, "example", *pairs).status

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from tests.e2e.outage import RECOVERS_S, RunningProxy, connect, locked
-from tests.support.processes import Penstock, penstock, wait_for
+from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
 from tests.support.web import Page, decide, get
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -123,7 +123,7 @@ def test_a_drain_is_seen_by_all_who_ask(tmp_path: Path, rules: Path) -> None:
         assert decide(server.http, "example", ("user", "bob")).status == 200
         assert client.ask("bob").remaining == 3
         assert not client.is_alive()
-        assert server.process.wait(20) == 0
+        assert server.process.wait(PATIENCE_S) == 0
     assert server.log().rstrip().endswith("stopped")
 
 

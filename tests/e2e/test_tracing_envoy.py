@@ -84,7 +84,7 @@ def test_a_request_through_envoy_is_one_trace_down_to_the_store(
         store = f"dynamodb://traces-{transport}?region=eu-west-1&endpoint={endpoint}"
         subprocess.run([str(PENSTOCK), "table", "create", "--store", store], check=True)
         write = "write upsert"
-    with traced_penstock(tmp_path, collector.environment(), store=store) as server:
+    with traced_penstock(tmp_path, collector.environment(), store=store, patient=True) as server:
         config = envoy_config(server, opentelemetry(), collector.grpc_url, http2=True)
         with run_envoy(tmp_path, config) as envoy:
             assert envoy.get(x_user="bob", **caller(7)).status == 200

@@ -48,7 +48,7 @@ def read_sdk_models_once(patch: pytest.MonkeyPatch) -> None:
     Reading it is seven eighths of the work of opening a client: 85 ms, against 11 ms.
     """
     paths = create_loader().search_paths
-    patch.setattr("botocore.loaders.create_loader", cache(create_loader))
+    patch.setattr("botocore.session.create_loader", cache(create_loader))
     # Every session adds a path of its own, which would be searched again and again.
     patch.setattr(Loader, "search_paths", property(lambda _: [*paths]))
 

@@ -1,12 +1,14 @@
 """Wait for what callers left behind: a store goes on with a call whose caller is gone."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tests.support.processes import PATIENCE_S
+
 Value = TypeVar("Value")
 
-READS = 1_000
 PAUSE_S = 0.01
 
 
@@ -18,7 +20,8 @@ async def read_until(
     A read waits for the writes of its own item alone. What the same call still has to write
     elsewhere may come after it.
     """
-    for _ in range(READS - 1):
+    end_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_s:
         value = await read()
         if is_done(value):
             return value

@@ -6,7 +6,9 @@ As a program, it is `penstock`. Otherwise servers and commands wait for a second
 import sys
 from functools import partial
 
+import penstock.store.dynamodb.aws.streams as streams
 import penstock.store.dynamodb.store as dynamodb
+import penstock.store.dynamodb.usage.opening as usage
 import pytest
 from penstock.cli import main
 from penstock.store.dynamodb.aws.clients import open_clients
@@ -15,9 +17,11 @@ PATIENT_S = 60
 
 
 def wait_long_for_dynamodb(patch: pytest.MonkeyPatch) -> None:
-    """Let the stores that this process opens wait."""
+    """Let the stores that this process opens wait, and what counts their usage."""
     patch.setattr(dynamodb, "open_clients", partial(open_clients, call_s=PATIENT_S))
     patch.setattr(dynamodb, "DynamoStore", partial(dynamodb.DynamoStore, call_s=PATIENT_S))
+    for module in (streams, usage):
+        patch.setattr(module, "CALL_S", PATIENT_S)
 
 
 if __name__ == "__main__":

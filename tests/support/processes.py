@@ -19,6 +19,7 @@ all may take very long. It is shorter than pytest's own, so that a test says wha
 
 PENSTOCK = Path(sys.executable).parent / "penstock"
 PATIENT = Path(__file__).parent / "patient.py"
+SMALL = Path(__file__).parent / "small.py"
 LISTENS = re.compile(r"listens on (\S+), store")
 HTTP = re.compile(r"HTTP on (\S+), debug on (\S+?)(?:, metrics on (\S+))?$", re.MULTILINE)
 
@@ -87,15 +88,17 @@ def penstock(
     env: Mapping[str, str] | None = None,
     open_files: int | None = None,
     patient: bool = False,
+    small_caches: bool = False,
 ) -> Iterator[Penstock]:
     """Run `penstock serve` in a folder, on a free port of 127.0.0.1 unless flags say otherwise.
 
     `open_files`: how many files the process may open, and can't allow itself more. `patient`: wait
-    for DynamoDB as long as a busy machine needs.
+    for DynamoDB as long as a busy machine needs. `small_caches`: few values fill them.
     """
     log_file = folder / f"penstock-{time.monotonic_ns()}.log"
-    program = [sys.executable, "-P", str(PATIENT)] if patient else [str(PENSTOCK)]
-    command = [*program, "serve", "--config", str(rules), "--store", store]
+    program = PATIENT if patient else SMALL if small_caches else None
+    python = [sys.executable, "-P", str(program)] if program else [str(PENSTOCK)]
+    command = [*python, "serve", "--config", str(rules), "--store", store]
     command += ["--grpc-host", "127.0.0.1", "--grpc-port", "0"]
     command += ["--host", "127.0.0.1", "--port", "0"]
     command += ["--debug-host", "127.0.0.1", "--debug-port", "0", *flags]

@@ -14,6 +14,7 @@ from penstock.core.take import Take
 from penstock.store.open import open_store
 from penstock.store.sqlite.schema import open_file
 
+from tests.support.patient import wait_long_for_dynamodb
 from tests.unit.cli.command import Ran
 
 Type = Callable[..., Ran]
@@ -41,6 +42,7 @@ def type_nowhere(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Type:
     """The same in an empty directory: there is no store yet."""
+    wait_long_for_dynamodb(monkeypatch)
     monkeypatch.chdir(tmp_path)
     for setting in DECLARED:
         monkeypatch.delenv(setting.env, raising=False)

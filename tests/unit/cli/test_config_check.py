@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from penstock.config.flags import DECLARED
 
-from tests.support.processes import PENSTOCK
+from tests.support.processes import PATIENCE_S, PENSTOCK
 from tests.unit.cli.command import run, write_rules
 
 
@@ -148,7 +148,7 @@ def test_a_reader_that_stops_reading_is_no_fault(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(20) == 141
+        assert process.wait(PATIENCE_S) == 141
 
 
 def test_json_has_what_was_found(tmp_path: Path) -> None:

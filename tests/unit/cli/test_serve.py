@@ -216,7 +216,7 @@ def test_an_idle_server_stops_quickly(tmp_path: Path, number: signal.Signals) ->
     """Ctrl-C and SIGTERM end it with exit code 0 and no traceback."""
     with penstock(tmp_path, "--drain-timeout", "1h", rules=write_rules(tmp_path)) as server:
         server.process.send_signal(number)
-        assert server.process.wait(60) == 0
+        assert server.process.wait(PATIENCE_S) == 0
         assert "stopped" in server.log()
         assert "Traceback" not in server.log()
 
@@ -236,7 +236,7 @@ def test_a_second_sigterm_ends_a_drain(tmp_path: Path) -> None:
                 with pytest.raises(subprocess.TimeoutExpired):
                     server.process.wait(2)
                 server.process.send_signal(signal.SIGTERM)
-                assert server.process.wait(60) == 0
+                assert server.process.wait(PATIENCE_S) == 0
             finally:
                 client.kill()
 
@@ -252,7 +252,7 @@ def test_log_level_hides_what_is_less_severe(tmp_path: Path) -> None:
     try:
         wait_for((tmp_path / "p.sock").exists, "the socket")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()

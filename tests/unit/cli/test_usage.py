@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -17,8 +16,14 @@ from penstock.errors import ConfigError
 
 from tests.unit.cli.conftest import Type, take
 
-NOW = int(time.time() * 1000)
+NOW = 1_794_792_780_000
 LIMITS = (Limit.per(10**9, 60_000, name="rpm"), Limit.per(10**9, 60_000, name="tpm"))
+
+
+@pytest.fixture(autouse=True)
+def _time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is this day, and this month, must not change during a test."""
+    monkeypatch.setattr("penstock.cli.usage.now_ms", lambda: NOW)
 
 
 def consume(

@@ -61,11 +61,9 @@ def replace(file: Path, text: str) -> None:
 
 
 async def until_logged(caplog: pytest.LogCaptureFixture, following: Following, text: str) -> None:
-    for _ in range(200):
-        assert await following.silence()
-        if text in caplog.text:
-            return
-    pytest.fail(f"never logged: {text}")
+    async with asyncio.timeout(PATIENCE_S):
+        while text not in caplog.text:
+            assert await following.silence()
 
 
 async def test_rules_that_stay_as_they_are_are_not_loaded_again(tmp_path: Path) -> None:
