@@ -4,9 +4,11 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.cli.actions import add_action
+from penstock.cli.actions import add_action, add_actions
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.chains import climb
+from penstock.cli.output import print_json, print_line, print_lines, print_note, print_table
+from penstock.cli.parser import Parser
 from penstock.cli.store import (
     add_store_flags,
     all_of,
@@ -16,14 +18,8 @@ from penstock.cli.store import (
     now_ms,
     with_store,
 )
-from penstock.cli.tables import (
-    limit_values,
-    print_json,
-    print_line,
-    print_lines,
-    print_note,
-    table_lines,
-)
+from penstock.cli.styled import Part, Style, Styled, Table, named
+from penstock.cli.tables import limit_values
 from penstock.config.durations import format_duration
 from penstock.config.rates import format_rate
 from penstock.core.bucket import Item, settle, wait_ms
@@ -34,6 +30,9 @@ from penstock.store.policy_port import AuditEvent, Change, Page
 from penstock.store.port import Store
 
 BAR: Final = 12
+
+NEAR_EMPTY: Final = 4
+"""A bucket with less than this part of its burst is nearly empty."""
 
 LARGE_PAGE: Final = 1_000
 """A domain may have millions of buckets, and DynamoDB looks through its whole table for them."""
@@ -70,9 +69,8 @@ examples:
 }
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser("bucket", help="show or fill buckets", description="Buckets.")
-    actions = group.add_subparsers(metavar="COMMAND", required=True)
+def declare(parser: Parser) -> None:
+    actions = add_actions(parser, "Buckets.")
     for name, run, text in (
         ("show", _show, "show what is left of an entity's limits for a resource"),
         ("list", _list, "list the entities that have buckets for a resource"),
@@ -86,7 +84,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
             parser.add_argument("resource", metavar="RESOURCE", help="what is consumed")
         if name == "reset":
             parser.add_argument("--yes", action="store_true", help="do not ask first")
-        add_store_flags(parser, reads=name != "reset", writes=name == "reset")
+        add_store_flags(parser, writes=name == "reset")
 
 
 class Level(NamedTuple):
@@ -140,7 +138,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
     shown, *parents = with_store(arguments, work)
     if arguments.json:
-        above = [{**_shown_values(one), "is_counted": one.is_counted} for one in parents]
+        above = [{**_shown_values(one), "counted": one.is_counted} for one in parents]
         print_json({**_shown_values(shown), "parents": above})
     elif shown.levels:
         _print_levels(shown, "")
@@ -165,8 +163,8 @@ def _print_levels(shown: Shown, what: str) -> None:
         print_line(f"{entity} on {resource}{what}: no limits")
         return
     idle = "" if shown.is_stored else ": not used lately"
-    print_line(f"{entity} on {resource}{what}{idle}")
-    print_lines(table_lines((), [_row(level) for level in shown.levels], "  "))
+    print_line(named(f"{entity} on {resource}", f"{what}{idle}"))
+    print_table(Table((), [_row(level) for level in shown.levels], "  "))
 
 
 def _shown_values(shown: Shown) -> dict[str, Any]:
@@ -191,7 +189,7 @@ def _levels(limits: tuple[Limit, ...], item: Item | None, at_ms: int) -> Sequenc
     ]
 
 
-def _row(level: Level) -> tuple[str, ...]:
+def _row(level: Level) -> tuple[Part, ...]:
     limit, balance = level.limit, level.balance
     full = max(0, balance) * BAR // max(1, limit.burst)
     bar = "█" * full + "░" * (BAR - full)
@@ -204,7 +202,19 @@ def _row(level: Level) -> tuple[str, ...]:
         then = "full"
     else:
         then = f"full in {format_duration(-(-level.full_in_ms // 1000) * 1000)}"
-    return limit.name or "-", bar, left, format_rate(limit).partition(",")[0], then
+    return (
+        limit.name or "-",
+        Styled(bar, _fullness(level)),
+        left,
+        format_rate(limit).partition(",")[0],
+        then,
+    )
+
+
+def _fullness(level: Level) -> Style:
+    if level.balance < MILLI:
+        return "bad"
+    return "near" if level.balance * NEAR_EMPTY < level.limit.burst else "good"
 
 
 def _values(level: Level) -> dict[str, Any]:
@@ -227,7 +237,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
         return await all_of(page, LARGE_PAGE)
 
-    keys = sorted(with_store(arguments, work))
+    keys = sorted(with_store(arguments, work, "reading the buckets"))
     if arguments.json:
         print_json([key._asdict() for key in keys])
     elif not keys:
@@ -248,12 +258,10 @@ def _reset(arguments: argparse.Namespace) -> int:
     shown = with_store(arguments, look)
     name = f"{key.entity} on {key.resource}"
     if not shown.is_stored:
-        print_line(f"{name}: no bucket found")
-        return 1
+        return _tell_reset(arguments, key, "no bucket found", filled=False)
     left = ", ".join(_tell_left(level) for level in shown.levels)
     if not arguments.yes and not agrees(f"This fills {name}: {left}."):
-        print_line(f"{name}: not changed")
-        return 1
+        return _tell_reset(arguments, key, "not changed", filled=False)
 
     async def work(store: Store) -> bool:
         # Write the record first: a reset without a record is worse than a record without a reset.
@@ -262,8 +270,15 @@ def _reset(arguments: argparse.Namespace) -> int:
         return await store.reset(key, change.now_ms, limits)
 
     done = with_store(arguments, work)
-    print_line(f"{name}: {'full again' if done else 'no bucket found'}")
-    return 0 if done else 1
+    return _tell_reset(arguments, key, "full again" if done else "no bucket found", filled=done)
+
+
+def _tell_reset(arguments: argparse.Namespace, key: Key, what: str, *, filled: bool) -> int:
+    if arguments.json:
+        print_json({**key._asdict(), "filled": filled})
+    else:
+        print_line(named(f"{key.entity} on {key.resource}", f": {what}"))
+    return 0 if filled else 1
 
 
 def _tell_left(level: Level) -> str:

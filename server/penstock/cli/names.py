@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from penstock.cli.output import print_note
 from penstock.cli.store import PAGE
-from penstock.cli.tables import print_note
 from penstock.config.similar import did_you_mean
 from penstock.store.port import Store
 

@@ -4,8 +4,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from penstock.cli.columns import table_lines
 from penstock.cli.simulation_csv import descriptor_text
-from penstock.cli.tables import format_time, table_lines
+from penstock.cli.tables import format_time
 from penstock.config.durations import format_duration
 from penstock.traffic.comparison import Comparison
 from penstock.traffic.replay import TraceClock

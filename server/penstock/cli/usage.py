@@ -4,9 +4,11 @@ import argparse
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from penstock.cli.actions import set_command
 from penstock.cli.counts import read_count
+from penstock.cli.output import print_csv, print_json, print_line, print_lines, print_note
+from penstock.cli.parser import Parser
 from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms, with_store
-from penstock.cli.tables import print_csv, print_json, print_line, print_lines, print_note
 from penstock.cli.time_spans import TimeSpan, read_span
 from penstock.cli.usage_plot import Row, plot_lines, tokens
 from penstock.core.take import Key
@@ -39,14 +41,8 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "usage",
-        help="show what entities consumed",
-        description="Show what an entity consumed in each hour, day or month.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(parser: Parser) -> None:
+    set_command(parser, _run, "Show what an entity consumed in each hour, day or month.", EXAMPLES)
     parser.add_argument("entity", metavar="ENTITY", nargs="?", help="usage of this entity")
     parser.add_argument("--resource", metavar="R", help="only of resource R (default: all)")
     parser.add_argument(
@@ -72,9 +68,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--limit", metavar="L", help="show bars for limit L, and sort by it (default: takes)"
     )
-    add_store_flags(parser, reads=True)
+    add_store_flags(parser)
     parser.add_argument("--csv", action="store_true", help="print CSV for spreadsheets")
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from penstock.cli.tables import table_lines, text_width
+from penstock.cli.columns import table_lines, text_width
 from penstock.core.limits import MILLI
 from penstock.core.usage import Used
 

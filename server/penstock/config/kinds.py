@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from penstock.config.cores import usable_cores
 from penstock.config.durations import format_duration, parse_rounded_ms
+from penstock.config.similar import did_you_mean
 
 Address = tuple[str, int]
 """A host and a port. An empty host means all addresses of this machine."""
@@ -112,7 +113,9 @@ def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
             return name
         if name in others:
             return others[name]
-        raise ValueError(f"'{text}' is not one of {', '.join(choices)}")
+        raise ValueError(
+            f"'{text}' is not one of {', '.join(choices)}{did_you_mean(name, choices)}"
+        )
 
     return parse
 
@@ -132,6 +135,7 @@ class Kind:
 
 
 TEXT: Final = Kind(_text, "TEXT")
+PATH: Final = Kind(_text, "PATH")
 BOOL: Final = Kind(_bool, "BOOL", lambda value: "true" if value else "false")
 PORT: Final = Kind(_port, "PORT")
 ADDRESS: Final = Kind(_address, "HOST:PORT", _show_address)
