@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show_set_aside(store: str, *, as_json: bool) -> int:
     found = asyncio.run(read_set_aside(store))
     if as_json:
-        print_json([one._asdict() for one in found])
+        print_json([one._asdict() | {"at": format_time(one.at_ms)} for one in found])
     elif not found:
         print_note("no record is set aside")
     else:

@@ -141,7 +141,7 @@ async def _archived(
 def _values(event: AuditEvent) -> dict[str, Any]:
     scope = None if event.scope is None else event.scope._asdict()
     sides = {"before": _side(event, event.before), "after": _side(event, event.after)}
-    return {**event._asdict(), **sides, "scope": scope}
+    return {**event._asdict(), **sides, "scope": scope, "at": format_time(event.at_ms)}
 
 
 def _side(event: AuditEvent, record: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -138,7 +138,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
     shown, *parents = with_store(arguments, work)
     if arguments.json:
-        above = [{**_shown_values(one), "counted": one.is_counted} for one in parents]
+        above = [{**_shown_values(one), "is_counted": one.is_counted} for one in parents]
         print_json({**_shown_values(shown), "parents": above})
     elif shown.levels:
         _print_levels(shown, "")

@@ -27,7 +27,7 @@ def shown_values(
     parents = [
         {
             "entity": step.key.entity,
-            "counted": step.is_counted,
+            "is_counted": step.is_counted,
             "in_force": _in_force_values(step.resolved),
         }
         for step in steps[1:]

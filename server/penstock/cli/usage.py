@@ -11,6 +11,7 @@ from penstock.cli.parser import Parser
 from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms, with_store
 from penstock.cli.time_spans import TimeSpan, read_span
 from penstock.cli.usage_plot import Row, plot_lines, tokens
+from penstock.core.limits import MILLI
 from penstock.core.take import Key
 from penstock.core.usage import NOTHING, Used, Window, WindowUsage, total
 from penstock.errors import ConfigError
@@ -202,13 +203,18 @@ def _limits(parts: Any) -> list[str]:
 def _values(
     arguments: argparse.Namespace, span: TimeSpan, windows: Sequence[WindowUsage]
 ) -> dict[str, Any]:
-    values: dict[str, Any] = {"entity": arguments.entity, **_span(span)}
+    values: dict[str, Any] = {"entity": arguments.entity, **_span(span), "children": None}
     if arguments.children:
         values["children"] = [
             {"entity": one.entity, **_used(one.used)} for one in sum_by_entity(windows)
         ]
     values["windows"] = [
-        {**one.key._asdict(), "start": one.window.label(one.start_ms), **_used(one.used)}
+        {
+            **one.key._asdict(),
+            "start": one.window.label(one.start_ms),
+            "start_ms": one.start_ms,
+            **_used(one.used),
+        }
         for one in windows
     ]
     return {**values, "total": _used(total(one.used for one in windows))}
@@ -219,9 +225,6 @@ def _span(span: TimeSpan) -> dict[str, str]:
 
 
 def _used(used: Used) -> dict[str, Any]:
-    """Amounts in tokens, as in the other commands."""
-    amounts = {
-        limit: amount // 1000 if amount % 1000 == 0 else amount / 1000
-        for limit, amount in sorted(used.amounts.items())
-    }
+    """Amounts in whole tokens, as in the other commands."""
+    amounts = {limit: amount // MILLI for limit, amount in sorted(used.amounts.items())}
     return {TAKES: used.takes, "amounts": amounts}

@@ -2,10 +2,11 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -60,21 +61,26 @@ def test_an_interrupted_apply_tells_what_was_made_and_what_was_not(
     assert len(left) == MANY - made
 
 
-def test_progress_on_a_terminal_is_one_line(tmp_path: Path) -> None:
-    """Written over, and gone at the end."""
-    run("limits", "set", "--create", "rpm=1/s", cwd=tmp_path)
-    (tmp_path / "p.yaml").write_text("entities: {a: {}, b: {}}")
+def test_progress_on_a_terminal_is_one_line(tmp_path: Path, policy: Path) -> None:
+    """Written over once a second has gone, and gone at the end."""
     screen, terminal = pty.openpty()
-    try:
-        apply = ("policy", "apply", "--yes", "-f", "p.yaml")
-        with started(tmp_path, *apply, stdout=subprocess.DEVNULL, stderr=terminal) as process:
-            assert process.wait(PATIENCE_S) == 0
-        os.set_blocking(screen, False)
-        shown = os.read(screen, 10_000).decode()
-    finally:
-        os.close(screen)
+    shown = ""
+    apply = ("policy", "apply", "--yes", "-f", str(policy))
+    with started(tmp_path, *apply, stdout=subprocess.DEVNULL, stderr=terminal) as process:
         os.close(terminal)
-    assert shown == f"\r\x1b[K1 of 2 changes made\r\x1b[K2 of 2 changes made\r\x1b[K{IN_FORCE}\r\n"
+        while not re.search(r"changes made … [0-9]+ s", shown):
+            shown += os.read(screen, 10_000).decode()
+        process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # nobody has the other end open any more
+            while part := os.read(screen, 10_000):
+                shown += part.decode()
+        assert process.wait(PATIENCE_S) == 130
+    os.close(screen)
+    first, *lines = shown.partition("changes were made")[0].split("\r\x1b[K")
+    assert first == ""
+    *progress, last = lines
+    assert re.fullmatch(f"[0-9]+ of {MANY} ", last), "the line is gone before anything else is said"
+    assert all(re.fullmatch(r".* … [0-9]+ s", line) for line in progress if line)
 
 
 def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_scripts_get_json_and_csv(type_in: Type) -> None:
     assert values["total"] == {"takes": 2, "amounts": {"rpm": 3, "tpm": 305}}
     assert values["windows"] == [
         {"entity": "user-1", "resource": resource, "start": start, "takes": 1,
-         "amounts": {"rpm": rpm, "tpm": tpm}}
+         "start_ms": Window.DAY.start_ms(NOW), "amounts": {"rpm": rpm, "tpm": tpm}}
         for resource, rpm, tpm in (("b,c", 1, 5), ("gpt-4", 2, 300))
     ]  # fmt: skip
     assert (values["entity"], values["window"], values["last"]) == ("user-1", "day", start)
