@@ -47,17 +47,19 @@ class Forms:
             if all(found):
                 yield from min(found, key=len)
         elif kind.startswith(("list of ", "map of ")):
-            yield from self._inner_problems(*kind.split(" of ", 1), value, where)
+            yield from self._inner_problems(kind, value, where)
         elif kind in self.forms:
             yield from self._field_problems(kind, value, where)
         elif not _is_plain(kind, value):
             yield f"{where}: {value!r} is not {kind}"
 
-    def _inner_problems(self, outer: str, inner: str, value: Any, where: str) -> Iterator[str]:
-        if type(value) is not (list if outer == "list" else dict):
+    def _inner_problems(self, kind: str, value: Any, where: str) -> Iterator[str]:
+        outer, _, inner = kind.partition(" of ")
+        inside = value.values() if outer == "map" and isinstance(value, dict) else value
+        if (outer == "list" and not isinstance(value, list)) or isinstance(inside, str | None):
             yield f"{where}: {value!r} is not a {outer}"
             return
-        for one in value if outer == "list" else value.values():
+        for one in inside:
             yield from self._problems(inner, one, f"{where}[]")
 
     def _field_problems(self, form: str, value: Any, where: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from penstock.archive import opened_archive
 from penstock.archive.archive import AuditArchive
 from penstock.cli.actions import set_command
 from penstock.cli.counts import read_count
+from penstock.cli.names import similar_names
 from penstock.cli.output import print_json, print_line, print_lines, print_note
 from penstock.cli.parser import Parser
 from penstock.cli.store import PAGE, add_store_flags, check_name, check_plain, with_store
@@ -72,7 +73,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([_values(event) for event in events])
     elif not events:
-        print_note(f"{subject}: no changes found")
+        entity = None if subject.startswith("$") else subject
+        meant = similar_names(arguments, entity, arguments.resource)
+        print_note(f"{subject}: no changes found{meant}")
     for event in () if arguments.json else events:
         about = "" if event.scope is None else f"  {event.scope}"
         at = Styled(format_time(event.at_ms), "less")

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from penstock.cli.actions import add_action, add_actions
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.chains import climb
+from penstock.cli.names import similar_names
 from penstock.cli.output import print_json, print_line, print_lines, print_note, print_table
 from penstock.cli.parser import Parser
 from penstock.cli.store import (
@@ -146,8 +147,15 @@ def _show(arguments: argparse.Namespace) -> int:
             counted = "parent" if parent.is_counted else "parent, not counted: no cascade"
             _print_levels(parent, f" ({counted})")
     else:
-        print_note(f"{key.entity} on {key.resource}: no limits")
+        print_note(f"{key.entity} on {key.resource}: no limits{_similar(arguments, key)}")
+    if shown.levels and not shown.is_stored and (meant := _similar(arguments, key)):
+        print_note(f"{key.entity} on {key.resource} was not used lately{meant}")
     return 0 if shown.levels else 1
+
+
+def _similar(arguments: argparse.Namespace, key: Key) -> str:
+    """The names of rules' buckets are in no list that is short enough to look through."""
+    return "" if key.resource.startswith("$") else similar_names(arguments, *key)
 
 
 async def _look(store: Store, key: Key, limits: tuple[Limit, ...], at_ms: int) -> Shown:
@@ -241,7 +249,8 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([key._asdict() for key in keys])
     elif not keys:
-        print_note(f"resource {resource}: no buckets")
+        meant = "" if resource.startswith("$") else similar_names(arguments, None, resource)
+        print_note(f"resource {resource}: no buckets{meant}")
     else:
         print_lines([key.entity for key in keys])
     return 0
@@ -258,7 +267,8 @@ def _reset(arguments: argparse.Namespace) -> int:
     shown = with_store(arguments, look)
     name = f"{key.entity} on {key.resource}"
     if not shown.is_stored:
-        return _tell_reset(arguments, key, "no bucket found", filled=False)
+        meant = _similar(arguments, key)
+        return _tell_reset(arguments, key, f"no bucket found{meant}", filled=False)
     left = ", ".join(_tell_left(level) for level in shown.levels)
     if not arguments.yes and not agrees(f"This fills {name}: {left}."):
         return _tell_reset(arguments, key, "not changed", filled=False)

@@ -24,7 +24,8 @@ from penstock.cli.styled import Styled, Table, named
 from penstock.cli.tables import entity_values, format_pairs
 from penstock.core.entities import Entity
 from penstock.core.foreign_text import is_plain
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PolicyError
+from penstock.store.policy_port import Change
 from penstock.store.port import Store
 
 _VERSION: Final = re.compile("[0-9]{1,18}")
@@ -114,12 +115,21 @@ def _create(arguments: argparse.Namespace) -> int:
     metadata = _metadata({}, arguments.metadata)
     entity = Entity(arguments.name, arguments.parent, bool(arguments.cascade), metadata)
     change = change_of(arguments)
-    created = with_store(arguments, lambda store: store.policy.write_entity(entity, change))
+    created = with_store(arguments, lambda store: _write(store, entity, change))
     if arguments.json:
         print_json(entity_values(created))
     else:
         print_line(named(f"entity {created.name}", ": created"))
     return 0
+
+
+async def _write(store: Store, entity: Entity, change: Change) -> Entity:
+    try:
+        return await store.policy.write_entity(entity, change)
+    except PolicyError as exc:
+        if entity.parent is None or await store.policy.read_entity(entity.parent) is not None:
+            raise
+        raise PolicyError(f"{exc}{await similar_entity(store, entity.parent)}") from exc
 
 
 def _update(arguments: argparse.Namespace) -> int:
@@ -144,7 +154,7 @@ def _update(arguments: argparse.Namespace) -> int:
             metadata=_metadata(before.metadata, arguments.metadata),
             version=before.version if version is None else version,
         )
-        return await store.policy.write_entity(after, change_of(arguments))
+        return await _write(store, after, change_of(arguments))
 
     entity = with_store(arguments, work)
     if entity is None:

@@ -8,7 +8,7 @@ from typing import Final
 from penstock.cli.actions import add_action, add_actions
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.chains import Step, climb
-from penstock.cli.names import tell_if_not_there
+from penstock.cli.names import similar_names, similar_resource, tell_if_not_there
 from penstock.cli.output import print_json, print_line, print_lines, print_note, print_table
 from penstock.cli.parser import Parser
 from penstock.cli.scopes import describe, scope_values, shown_lines, shown_values
@@ -183,7 +183,21 @@ def _show(arguments: argparse.Namespace) -> int:
         print_json(shown_values(scope, stored, steps))
     else:
         print_lines(shown_lines(scope, stored, steps))
+    if stored is None and scope.resource is not None:
+        _tell_similar(arguments, scope.resource)
     return 0 if stored is not None or (steps and steps[0].resolved.limits) else 1
+
+
+def _tell_similar(arguments: argparse.Namespace, resource: str) -> None:
+    """Say so if a resource without limits has nearly the name of one with limits."""
+
+    async def work(store: Store) -> str:
+        if await store.policy.read_limits(Scope(None, resource)) is not None:
+            return ""
+        return await similar_resource(store, resource)
+
+    if meant := with_store(arguments, work):
+        print_note(f"resource {resource} has no limits{meant}")
 
 
 def _delete(arguments: argparse.Namespace) -> int:
@@ -191,7 +205,8 @@ def _delete(arguments: argparse.Namespace) -> int:
     check_somebody_is_there(arguments.yes, "delete the limits")
     stored = with_store(arguments, lambda store: store.policy.read_limits(scope))
     if stored is None:
-        return _tell_deletion(arguments, scope, "no limits", deleted=False)
+        meant = similar_names(arguments, scope.entity, scope.resource)
+        return _tell_deletion(arguments, scope, f"no limits{meant}", deleted=False)
     warning = f"This deletes the limits of {scope}: {describe(stored)}"
     if not arguments.yes and not agrees(warning):
         return _tell_deletion(arguments, scope, "limits kept", deleted=False)
@@ -229,6 +244,8 @@ def _list(arguments: argparse.Namespace) -> int:
         return 0
     if not found:
         print_note("no limits are stored" if resource is None else "no entity has its own limits")
+        if resource is not None:
+            _tell_similar(arguments, resource)
         return 0
     rows = [
         (scope.entity or "(all)", scope.resource or "(all)", describe(stored))

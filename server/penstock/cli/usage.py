@@ -6,11 +6,13 @@ from typing import Any, Final, NamedTuple
 
 from penstock.cli.actions import set_command
 from penstock.cli.counts import read_count
+from penstock.cli.names import similar_names
 from penstock.cli.output import print_csv, print_json, print_line, print_lines, print_note
 from penstock.cli.parser import Parser
 from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms, with_store
 from penstock.cli.time_spans import TimeSpan, read_span
 from penstock.cli.usage_plot import Row, plot_lines, tokens
+from penstock.config.similar import did_you_mean
 from penstock.core.limits import MILLI
 from penstock.core.take import Key
 from penstock.core.usage import NOTHING, Used, Window, WindowUsage, total
@@ -85,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     # Entities of rules have no usage, but may be asked for.
     check_plain("entity", arguments.entity)
     span = read_span(Window(arguments.window), arguments.since, arguments.until, now_ms())
-    windows = with_store(arguments, _reading(arguments, span))
+    windows = with_store(arguments, _reading(arguments, span), "reading the usage")
     if arguments.json:
         print_json(_values(arguments, span, windows))
     elif arguments.csv:
@@ -93,7 +95,8 @@ def _run(arguments: argparse.Namespace) -> int:
     elif windows:
         _show(arguments, span, windows)
     else:
-        _tell_nothing(arguments.entity, span)
+        meant = similar_names(arguments, arguments.entity, arguments.resource)
+        _tell_nothing(arguments.entity, span, meant)
     return 0 if windows else 1
 
 
@@ -109,6 +112,7 @@ def _run_top(arguments: argparse.Namespace) -> int:
     entities = with_store(
         arguments,
         lambda store: find_top(store.usage, arguments.resource, *span, count, arguments.limit),
+        "reading the usage",
     )
     if arguments.json:
         named = [{"entity": one.entity, **_used(one.used)} for one in entities]
@@ -123,12 +127,12 @@ def _run_top(arguments: argparse.Namespace) -> int:
         print_line(f"{arguments.resource}, {span.first} to {span.last}")
         _plot(arguments.limit, "ENTITY", [Row(*one) for one in entities])
     else:
-        _tell_nothing(arguments.resource, span)
+        _tell_nothing(arguments.resource, span, similar_names(arguments, None, arguments.resource))
     return 0 if entities else 1
 
 
-def _tell_nothing(name: str, span: TimeSpan) -> None:
-    print_note(f"{name}: no usage from {span.first} to {span.last}")
+def _tell_nothing(name: str, span: TimeSpan, meant: str) -> None:
+    print_note(f"{name}: no usage from {span.first} to {span.last}{meant}")
 
 
 def _reading(
@@ -177,7 +181,7 @@ def _order(one: EntityUsage, limit: str | None) -> tuple[int, str]:
 def _plot(limit: str | None, header: str, rows: Sequence[Row]) -> None:
     limits = _limits(row.used for row in rows)
     if limit is not None and limit not in limits:
-        print_note(f"--limit: nothing was consumed of '{limit}'")
+        print_note(f"--limit: nothing was consumed of '{limit}'{did_you_mean(limit, limits)}")
     print_lines(plot_lines(header, rows, limits, limit))
 
 
