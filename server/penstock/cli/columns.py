@@ -1,5 +1,6 @@
 """The columns of a table in plain text. No I/O here."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Final
@@ -13,6 +14,8 @@ MAX_CELL: Final = 1_000
 
 _TAKES_NO_COLUMN: Final = {"Mn", "Me", "Cf"}
 """Kinds of characters: accents, joiners, marks of direction."""
+
+_ASCII: Final = re.compile("[\\x00-\\x7f]+")
 
 
 def table_lines(
@@ -45,6 +48,7 @@ def text_width(text: str) -> int:
     """How many columns a text takes: a Chinese character takes two, a combining one none."""
     if text.isascii():
         return len(text)
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    none = sum(unicodedata.category(char) in _TAKES_NO_COLUMN for char in text)
+    others = _ASCII.sub("", text)
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in others)
+    none = sum(unicodedata.category(char) in _TAKES_NO_COLUMN for char in others)
     return len(text) + wide - none

@@ -1,13 +1,12 @@
 """Shows progress on a terminal, in one line on stderr that is written again and again."""
 
-import shutil
 import sys
 import threading
 import time
 from typing import Final, Self
 
 from penstock.cli.columns import text_width
-from penstock.cli.terminal import is_terminal
+from penstock.cli.terminal import columns_of, is_terminal
 from penstock.core.foreign_text import escape
 
 AFTER_S: Final = 1.0
@@ -58,7 +57,7 @@ class ProgressLine:
             return
         while True:
             end = f" … {time.monotonic() - begun_s:.0f} s"
-            room = max(0, shutil.get_terminal_size().columns - len(end) - 1)
+            room = max(0, columns_of(sys.stderr) - len(end) - 1)
             _put(f"\r\x1b[K{_fit(escape(self._text), room)}{end}")
             if self._is_over.wait(EVERY_S):
                 _put("\r\x1b[K")

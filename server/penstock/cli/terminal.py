@@ -6,6 +6,7 @@ colours. Only a terminal needs it, so a command in a pipe does not import it.
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
 from penstock.cli.columns import MAX_CELL, align
@@ -28,6 +29,9 @@ STYLES: Final[dict[Style, str]] = {
     "deleted": "red",
 }
 
+DEFAULT_COLUMNS: Final = 80
+"""For terminals that do not tell their width, such as serial lines."""
+
 UNBOUNDED: Final = 100_000
 """Columns of an output that is not a terminal."""
 
@@ -46,6 +50,17 @@ def has_colours(stream: TextIO | None, environ: Mapping[str, str] = os.environ) 
     return is_terminal(stream) and environ.get("TERM") not in {None, "", "dumb"}
 
 
+def columns_of(stream: TextIO) -> int:
+    """The width of a terminal."""
+    with suppress(ValueError):
+        if (columns := int(os.environ.get("COLUMNS", ""))) > 0:
+            return columns
+    with suppress(OSError):
+        if (columns := os.get_terminal_size(stream.fileno()).columns) > 0:
+            return columns
+    return DEFAULT_COLUMNS
+
+
 def open_console(stream: TextIO) -> "Console":
     """A console that prints texts as they are: nothing in them is markup, an emoji or a link."""
     from rich.console import Console
@@ -59,7 +74,7 @@ def open_console(stream: TextIO) -> "Console":
         markup=False,
         emoji=False,
         highlight=False,
-        width=None if is_terminal(stream) else UNBOUNDED,
+        width=columns_of(stream) if is_terminal(stream) else UNBOUNDED,
     )
 
 

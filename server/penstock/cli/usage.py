@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 from penstock.cli.actions import set_command
 from penstock.cli.counts import read_count
 from penstock.cli.names import similar_names
-from penstock.cli.output import print_csv, print_json, print_line, print_lines, print_note
+from penstock.cli.output import print_csv, print_json, print_line, print_note, print_table
 from penstock.cli.parser import Parser
 from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms, with_store
 from penstock.cli.time_spans import TimeSpan, read_span
-from penstock.cli.usage_plot import Row, plot_lines, tokens
+from penstock.cli.usage_plot import Row, plot_table, tokens
 from penstock.config.similar import did_you_mean
 from penstock.core.limits import MILLI
 from penstock.core.take import Key
@@ -182,7 +182,7 @@ def _plot(limit: str | None, header: str, rows: Sequence[Row]) -> None:
     limits = _limits(row.used for row in rows)
     if limit is not None and limit not in limits:
         print_note(f"--limit: nothing was consumed of '{limit}'{did_you_mean(limit, limits)}")
-    print_lines(plot_lines(header, rows, limits, limit))
+    print_table(plot_table(header, rows, limits, limit))
 
 
 def _print_windows(windows: Sequence[WindowUsage]) -> None:

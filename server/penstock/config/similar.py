@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-
 SIMILAR: Final = 0.66
 """The least ratio of difflib. Three letters with two of them swapped have 0.667."""
 

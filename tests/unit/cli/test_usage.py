@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pytest
+from penstock.cli.columns import align
 from penstock.cli.time_spans import TimeSpan, read_span
-from penstock.cli.usage_plot import Row, plot_lines, tokens
+from penstock.cli.usage_plot import Row, plot_table, tokens
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
 from penstock.core.usage import DAY_MS, HOUR_MS, Used, Window
@@ -181,7 +182,7 @@ def test_a_plot_shows_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plot(rows: list[Row], limits: list[str], by: str | None) -> Iterable[str]:
-    return plot_lines("H", rows, limits, by)
+    return align(plot_table("H", rows, limits, by))[0]
 
 
 def test_tokens_are_exact() -> None:
