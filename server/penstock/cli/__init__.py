@@ -101,14 +101,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         print_error(f"can't write the output: {exc.strerror}")
         return EXIT_ERROR
-    except RulesError as exc:
-        print_error(exc.lines[0])
-        for line in exc.lines[1:]:
-            print_note(line)
-        return EXIT_ERROR
-    except PenstockError as exc:
-        print_error(str(exc))
-        return EXIT_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -117,6 +109,14 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = build_parser().parse_args(argv)
         return int(arguments.run(arguments))
+    except RulesError as exc:
+        print_error(exc.lines[0])
+        for line in exc.lines[1:]:
+            print_note(line)
+        return EXIT_ERROR
+    except PenstockError as exc:
+        print_error(str(exc))
+        return EXIT_ERROR
     finally:
         # Here and not at the exit of Python, which can't tell the shell what went wrong.
         for stream in (sys.stdout, sys.stderr):

@@ -81,11 +81,14 @@ class Parser(argparse.ArgumentParser):
             )
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """On a terminal with colours, the headings of a help text stand out."""
-        if file is sys.stdout and has_colours(sys.stdout):
+        """On a terminal with colours, the headings of a help text stand out.
+
+        The parser of Python hides a text that could not be written.
+        """
+        if file is not None and file is sys.stdout and has_colours(sys.stdout):
             print_lines(map(_heading, message.rstrip("\n").split("\n")))
-        else:
-            super()._print_message(message, file)
+        elif file is not None:  # None if the shell closed it
+            file.write(message)
 
 
 def _heading(line: str) -> Line:

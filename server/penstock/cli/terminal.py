@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
 from penstock.cli.columns import MAX_CELL, align
+from penstock.cli.encodings import spelled
 from penstock.cli.styled import Line, Style, Styled, Table, parts_of
 from penstock.core.foreign_text import show
 
@@ -107,5 +108,6 @@ def paint(line: Line, most: int) -> "Text":
     text = Text()
     for part in parts_of(line):
         style = STYLES[part.style] if isinstance(part, Styled) else ""
-        text.append(show(part.text if isinstance(part, Styled) else part, most), style)
+        shown = show(part.text if isinstance(part, Styled) else part, most)
+        text.append(spelled(shown), style)
     return text

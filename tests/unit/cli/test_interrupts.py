@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -114,6 +115,52 @@ def test_a_broken_pipe_exits_141_in_silence(tmp_path: Path, policy: Path) -> Non
     finally:
         os.close(write)
     assert (process.returncode, err) == (141, b"")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("limits", "set", "--help"), ("--version",)])
+def test_help_that_nobody_reads_exits_141_in_silence(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """As with `penstock --help | true`."""
+    read, write = os.pipe()
+    os.close(read)
+    with started(tmp_path, *arguments, stdout=write, stderr=subprocess.PIPE) as process:
+        os.close(write)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (141, b"")
+
+
+def test_errors_that_nobody_reads_exit_141(tmp_path: Path) -> None:
+    """As with `penstock … 2>&1 | true`."""
+    read, write = os.pipe()
+    os.close(read)
+    with started(tmp_path, "entity", "list", stdout=write, stderr=write) as process:
+        os.close(write)
+        assert process.wait(PATIENCE_S) == 141
+
+
+def test_a_full_disk_is_an_error_with_a_reason(tmp_path: Path) -> None:
+    """An answer that is cut off must not look like an answer."""
+    run("entity", "create", "--create", "a", cwd=tmp_path)
+    with Path("/dev/full").open("wb") as full:
+        listing = ("entity", "list")
+        with started(tmp_path, *listing, stdout=full.fileno(), stderr=subprocess.PIPE) as process:
+            _, err = process.communicate(timeout=PATIENCE_S)
+    expected = b"penstock: error: can't write the output: No space left on device\n"
+    assert (process.returncode, err) == (2, expected)
+
+
+def test_ctrl_c_while_a_server_does_not_answer_exits_130(tmp_path: Path) -> None:
+    """Wherever a command waits."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        check = ("check", "--timeout", "1h", "--address", address, "--domain", "d", "a=b")
+        with started(tmp_path, *check, stderr=subprocess.PIPE) as process:
+            connection, _ = deaf.accept()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE_S)
+            connection.close()
+    assert (process.returncode, err) == (130, b"")
 
 
 def test_a_closed_output_is_no_fault(tmp_path: Path) -> None:
