@@ -27,61 +27,58 @@ class Heavy(NamedTuple, Generic[K]):
     """A key, its count, and by how much the count may be too high."""
 
     key: K
-    count: int
+    counted: int
     error: int
 
 
 class HeavyKeys(Generic[K]):
-    __slots__ = ("_counts", "_errors", "_kept", "floor")
+    __slots__ = ("_kept", "counts", "errors", "floor")
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._counts: dict[K, int] = {}
-        self._errors: dict[K, int] = {}
+        self.counts: dict[K, int] = {}
+        self.errors: dict[K, int] = {}
         """Only of keys whose count may be too high."""
         self.floor = 0
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self.counts)
 
     def add(self, key: K, count: int = 1) -> None:
-        counts = self._counts
+        counts = self.counts
         known = counts.get(key)
         if known is not None:
             counts[key] = known + count
             return
         if len(counts) >= 2 * self._kept:
             self.trim()
-            counts = self._counts
+            counts = self.counts
         counts[key] = self.floor + count
         if self.floor:
-            self._errors[key] = self.floor
+            self.errors[key] = self.floor
 
     def find(self, key: K) -> Heavy[K]:
         """The count of a key, whether it is kept or not."""
-        count = self._counts.get(key)
+        count = self.counts.get(key)
         if count is None:
             return Heavy(key, self.floor, self.floor)
-        return Heavy(key, count, self._errors.get(key, 0))
+        return Heavy(key, count, self.errors.get(key, 0))
 
     def heaviest(self, most: int) -> list[Heavy[K]]:
         """The heaviest first. Equals come in the order in which they were first counted."""
-        keys = sorted(self._counts, key=self._counts.__getitem__, reverse=True)
+        keys = sorted(self.counts, key=self.counts.__getitem__, reverse=True)
         return [self.find(key) for key in keys[:most]]
-
-    def keys(self) -> Iterator[K]:
-        return iter(self._counts)
 
     def absorb(self, other: "HeavyKeys[K]") -> None:
         """Add another sketch to this one."""
-        counts, errors, floor = self._counts, self._errors, self.floor
+        counts, errors, floor = self.counts, self.errors, self.floor
         if other.floor:
-            for key in counts.keys() - other._counts.keys():
+            for key in counts.keys() - other.counts.keys():
                 counts[key] += other.floor
                 errors[key] = errors.get(key, 0) + other.floor
-        for key, count in other._counts.items():
+        for key, count in other.counts.items():
             known = counts.get(key)
-            error = other._errors.get(key, 0)
+            error = other.errors.get(key, 0)
             if known is None:
                 known, error = floor, error + floor
             counts[key] = known + count
@@ -93,23 +90,23 @@ class HeavyKeys(Generic[K]):
 
     def trim(self) -> None:
         """Keep only the heaviest keys."""
-        if len(self._counts) <= self._kept:
+        if len(self.counts) <= self._kept:
             return
-        self.floor = sorted(self._counts.values(), reverse=True)[self._kept]
-        self._counts = {key: n for key, n in self._counts.items() if n > self.floor}
-        self._errors = {key: n for key, n in self._errors.items() if key in self._counts}
+        self.floor = sorted(self.counts.values(), reverse=True)[self._kept]
+        self.counts = {key: n for key, n in self.counts.items() if n > self.floor}
+        self.errors = {key: n for key, n in self.errors.items() if key in self.counts}
 
     def dump(self) -> Any:
         """The sketch as JSON, for another process."""
-        return [self.floor, list(self._counts.items()), list(self._errors.items())]
+        return [self.floor, list(self.counts.items()), list(self.errors.items())]
 
     @classmethod
     def load(cls, dumped: Any, kept: int = KEPT) -> "HeavyKeys[Any]":
         """A sketch of another process. JSON has lists where keys are tuples."""
         made: HeavyKeys[Any] = cls(kept)
         made.floor, counts, errors = dumped
-        made._counts = dict(_keys(counts))
-        made._errors = dict(_keys(errors))
+        made.counts = dict(_keys(counts))
+        made.errors = dict(_keys(errors))
         return made
 
 

@@ -5,15 +5,14 @@ in a list, and are counted some hundred at a time.
 """
 
 from collections import Counter
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from penstock.core.decision import Decision
-from penstock.core.limits import Limit
-from penstock.core.plan import Part, Plan
 from penstock.core.take import Key
-from penstock.insight.denials import Denial, Denials
+from penstock.insight.denials import Denial, Denials, Noted
 from penstock.insight.heavy import HeavyKeys
-from penstock.insight.spots import Spot, Spots, bounded, find_refusal
+from penstock.insight.spots import Spot, Spots, bounded
 from penstock.insight.windows import By, Of, Over, Windows
 from penstock.slices import Slices
 
@@ -32,10 +31,10 @@ class Tops(NamedTuple):
 
 class Insight:
     def __init__(self, now_ms: int) -> None:
-        self.denials: Final = Denials()
+        self._denials = Denials()
         self._windows = Windows(now_ms)
         self._asked: list[Spot] = []
-        self._denied: list[Spot] = []
+        self._refused: list[Noted] = []
 
     def note(self, spots: Spots) -> None:
         """Note the descriptors of a request that was decided."""
@@ -44,29 +43,15 @@ class Insight:
         if len(asked) >= BATCH:
             self._count_noted()
 
-    def note_denied(self, plan: Plan, spots: Spots, decision: Decision, now_ms: int) -> None:
+    def note_denied(self, spots: Spots, decision: Decision, now_ms: int) -> None:
         """Note the descriptors of a decision that are over their limit, or would be."""
+        over, statuses, _ = decision
         for spot in spots:
-            status = decision.statuses[spot.number]
-            if not status.over and not status.shadowed:
-                continue
-            passed = status.shadowed or not decision.over
-            if not passed:
-                self._denied.append(spot)
-            part, limit = cast("Part", plan.parts[spot.number]), cast("Limit", status.limit)
-            refused = find_refusal(plan, part, limit)
-            self.denials.add(
-                Denial(
-                    now_ms,
-                    spot.rule,
-                    spot.key,
-                    refused.entity,
-                    refused.limit,
-                    refused.amount,
-                    status.reset_s,
-                    passed,
-                )
-            )
+            status = statuses[spot.number]
+            if status.over:
+                self._refused.append((now_ms, spot, status, not over))
+            elif status.shadowed:
+                self._refused.append((now_ms, spot, status, True))
 
     def settle(self, now_ms: int) -> Slices[None]:
         """Count what was noted, and do what time brings along. Call this every second."""
@@ -80,20 +65,27 @@ class Insight:
         denials = yield from self._windows.read(("denials", of), over)
         return Tops(requests.sketch, denials.sketch, now_ms - requests.begun_ms)
 
+    def latest_denials(self, entity: str | None = None) -> list[Denial]:
+        """The latest first; of one entity, or of all."""
+        self._count_noted()
+        return self._denials.latest(entity)
+
     def _count_noted(self) -> None:
+        self._count("requests", Counter(self._asked))
+        self._asked.clear()
+        if self._refused:
+            self._denials.extend(self._refused)
+            self._count(
+                "denials", Counter([spot for _, spot, _, passed in self._refused if not passed])
+            )
+            self._refused.clear()
+
+    def _count(self, by: By, counts: Mapping[Spot, int]) -> None:
         sketches = self._windows.current.sketches
-        noted: tuple[tuple[By, list[Spot]], ...] = (
-            ("requests", self._asked),
-            ("denials", self._denied),
-        )
-        for by, spots in noted:
-            if not spots:
-                continue
-            rules, entities = sketches[by, "rule"], sketches[by, "entity"]
-            resources = sketches[by, "resource"]
-            for spot, count in Counter(spots).items():
-                entity, resource = spot.key
-                rules.add(spot.rule, count)
-                entities.add(Key(bounded(entity), resource), count)
-                resources.add(resource, count)
-            spots.clear()
+        rules, entities = sketches[by, "rule"], sketches[by, "entity"]
+        resources = sketches[by, "resource"]
+        for spot, count in counts.items():
+            entity, resource = spot.key
+            rules.add(spot.rule, count)
+            entities.add(Key(bounded(entity), resource), count)
+            resources.add(resource, count)

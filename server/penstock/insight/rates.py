@@ -11,6 +11,9 @@ STEP_MS: Final = 5_000
 KEPT: Final = 360
 """Half an hour."""
 
+GRACE_MS: Final = 1_000
+"""For points of other processes to arrive, before their step counts as over."""
+
 
 class Timing(NamedTuple):
     """How long calls took: how many were at most as long as each bound, and the sum."""
@@ -54,20 +57,22 @@ class Totals(NamedTuple):
 
     def plus(self, other: "Totals", sign: int = 1) -> "Totals":
         return Totals(
-            *[one + sign * more for one, more in zip(self[:4], other[:4], strict=True)],
+            self.requests + sign * other.requests,
+            self.denials + sign * other.denials,
+            self.errors + sign * other.errors,
+            self.store_errors + sign * other.store_errors,
             self.answers.plus(other.answers, sign),
             self.store.plus(other.store, sign),
         )
 
     def dump(self) -> Any:
         """As JSON, for another process."""
-        return [*self[:4], *[[list(timing.counts), timing.sum_us] for timing in self[4:]]]
+        return self
 
     @classmethod
     def load(cls, dumped: Any) -> "Totals":
         *counts, answers, store = dumped
-        timings = [Timing(tuple(times), sum_us) for times, sum_us in (answers, store)]
-        return cls(*counts, *timings)
+        return cls(*counts, *[Timing(tuple(times), sum_us) for times, sum_us in (answers, store)])
 
 
 class Rates:
@@ -90,7 +95,7 @@ class Rates:
 
         The first is the first that was ever counted, or half an hour old. The last one is over.
         """
-        last = now_ms // STEP_MS - 1
+        last = (now_ms - GRACE_MS) // STEP_MS - 1
         first = max(min(self._points, default=last + 1), last - KEPT + 1)
         return [
             (step * STEP_MS, self._points.get(step, Totals())) for step in range(first, last + 1)

@@ -1,6 +1,7 @@
 """Spots: under which rule, entity and resource a descriptor is counted. Worked out for each plan.
 
-The law of this file: clients choose entities, so what is kept of an entity has a bounded length.
+The law of this file: clients choose entities, so what is kept of an entity has a bounded length. A
+spot keeps its own part of a plan, and not the whole plan, which may have hundreds of parts.
 """
 
 from hashlib import blake2b
@@ -21,16 +22,38 @@ SHOWN: Final = 200
 OVERRIDE: Final = "override"
 
 
+class Refusal(NamedTuple):
+    """The limit that refused a descriptor."""
+
+    entity: str
+    """Whose limit it is."""
+    limit: Limit
+    amount: int
+
+
 class Spot:
     """Where a descriptor is counted. Compared by identity, which is quick."""
 
-    __slots__ = ("key", "number", "rule")
+    __slots__ = ("_keys", "_part", "key", "number", "rule")
 
-    def __init__(self, number: int, rule: str, key: Key) -> None:
+    def __init__(self, number: int, rule: str, key: Key, plan: Plan, part: Part) -> None:
         self.number = number
         """Of the descriptor."""
         self.rule = rule
         self.key = key
+        self._part = part
+        self._keys = tuple([plan.takes[leg.take].key for leg in part.legs])
+
+    def find_refusal(self, limit: Limit) -> Refusal:
+        """Whose limit it is, and how much was asked of it. `limit` is that of the status."""
+        for (entity, resource), leg in zip(self._keys, self._part.legs, strict=True):
+            if limit in leg.limits:
+                amount = leg.amounts[leg.limits.index(limit)] // MILLI
+                if self._part.rule is STORED:
+                    # Answers name stored limits by their entity and resource, too.
+                    limit = limit._replace(name=limit.name.removeprefix(f"{entity}/{resource}/"))
+                return Refusal(entity, limit, amount)
+        raise LookupError(f"no limit {limit.name} in this part of the plan")
 
 
 Spots = tuple[Spot, ...]
@@ -53,7 +76,7 @@ def spots_of(matched: Matched, request: Request, plan: Plan) -> Spots:
         else:
             rule = part.rule.path or f"{domain.name} {OVERRIDE}"
             key = plan.takes[part.legs[0].take].key
-        spots.append(Spot(number, rule, key))
+        spots.append(Spot(number, rule, key, plan, part))
     return tuple(spots)
 
 
@@ -68,25 +91,3 @@ def bounded(entity: str) -> str:
         return entity
     digest = blake2b(entity.encode(errors="surrogatepass"), digest_size=6).hexdigest()
     return f"{entity[:SHOWN]}…{digest}"
-
-
-class Refusal(NamedTuple):
-    """The limit that refused a descriptor."""
-
-    entity: str
-    """Whose limit it is."""
-    limit: Limit
-    amount: int
-
-
-def find_refusal(plan: Plan, part: Part, limit: Limit) -> Refusal:
-    """Whose limit it is, among those of a part, and how much was asked of it."""
-    for leg in part.legs:
-        if limit in leg.limits:
-            entity, resource = plan.takes[leg.take].key
-            amount = leg.amounts[leg.limits.index(limit)] // MILLI
-            if part.rule is STORED:
-                # Answers name stored limits by their entity and resource, too.
-                limit = limit._replace(name=limit.name.removeprefix(f"{entity}/{resource}/"))
-            return Refusal(entity, limit, amount)
-    raise LookupError(f"no limit {limit.name} in this part of the plan")

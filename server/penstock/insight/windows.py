@@ -9,7 +9,7 @@ they should be, and no count is lost or counted twice.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from penstock.insight.heavy import HeavyKeys
 from penstock.slices import Slices
@@ -19,9 +19,9 @@ Of = Literal["rule", "entity", "resource"]
 Over = Literal["minute", "hour"]
 Which = tuple[By, Of]
 
-ALL: Final[tuple[Which, ...]] = tuple(
-    (by, of) for by in ("requests", "denials") for of in ("rule", "entity", "resource")
-)  # type: ignore[misc]
+BYS: Final[tuple[By, ...]] = get_args(By)
+OFS: Final[tuple[Of, ...]] = get_args(Of)
+OVERS: Final[tuple[Over, ...]] = get_args(Over)
 
 PANE_MS: Final = 10_000
 LONG_PANE_MS: Final = 300_000
@@ -39,7 +39,7 @@ class Pane:
         self.begun_ms = begun_ms
         self.ended_ms = begun_ms
         """Only once it is closed."""
-        self.sketches: Sketches = {which: HeavyKeys() for which in ALL}
+        self.sketches: Sketches = {(by, of): HeavyKeys() for by in BYS for of in OFS}
 
 
 class Read(NamedTuple):

@@ -126,12 +126,13 @@ class Leases:
         return Refused(entity, limit.name, wait_ms, limit.burst // MILLI)
 
     def _note(self, ask: LeaseAsk, plan: Plan, decision: Decision, now_ms: int) -> None:
-        if self._insight is None or isinstance(plan.parts[0], Status):
+        part = plan.parts[0]
+        if self._insight is None or isinstance(part, Status):
             return
-        spots = (Spot(0, DOMAIN, ask.key),)
+        spots = (Spot(0, DOMAIN, ask.key, plan, part),)
         self._insight.note(spots)
         if decision.over or decision.shadowed:
-            self._insight.note_denied(plan, spots, decision, now_ms)
+            self._insight.note_denied(spots, decision, now_ms)
 
     def take_blindly(self, error: StoreError) -> Recorded:
         """Take nothing and let pass, if a flag or the stored setting says so; else raise."""

@@ -213,7 +213,7 @@ class Limiter:
         if self._insight is not None and planned.spots:
             self._insight.note(planned.spots)
             if is_refused:
-                self._insight.note_denied(plan, planned.spots, decision, now_ms)
+                self._insight.note_denied(planned.spots, decision, now_ms)
         headers = () if options.headers is None else limit_headers(decision, options.headers)
         metadata = None
         if options.dynamic_metadata:
