@@ -159,6 +159,7 @@ SOURCE: Final = Kind(_one_of("file", "grpc_xds_sotw"), "file|grpc_xds_sotw")
 UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
 TRANSPORT: Final = Kind(_one_of("native", "grpcio"), "native|grpcio")
 EVENT_LOOP: Final = Kind(_one_of("auto", "uvloop", "asyncio"), "auto|uvloop|asyncio")
+VALUES: Final = Kind(_one_of("shown", "hashed", "hidden"), "shown|hashed|hidden")
 DECISIONS: Final = Kind(_one_of("auto", "on", "off"), "auto|on|off")
 # The reference server knows more names.
 LEVEL: Final = Kind(

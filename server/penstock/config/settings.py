@@ -33,6 +33,7 @@ from penstock.config.kinds import (
     TEXT,
     TRANSPORT,
     UNAVAILABLE,
+    VALUES,
     WORKERS,
     Address,
     Kind,
@@ -164,7 +165,21 @@ class Settings:
     )
     debug_host: str = _setting("DEBUG_HOST", TEXT, ANY_IPV4, "address of the debug port")
     debug_port: int = _setting(
-        "DEBUG_PORT", PORT, 6070, "debug port: /rlconfig, /stats; 0 picks a free one"
+        "DEBUG_PORT", PORT, 6070, "debug port: /console, /rlconfig, /stats; 0 picks a free one"
+    )
+    console_token: str = _setting(
+        "PENSTOCK_CONSOLE_TOKEN",
+        TEXT,
+        "",
+        "token that opens the console on the debug port to other machines, at least 16 characters; "
+        "empty: only clients on the same machine can open the console, without a token",
+        is_secret=True,
+    )
+    console_values: str = _setting(
+        "PENSTOCK_CONSOLE_VALUES",
+        VALUES,
+        "shown",
+        "how the console shows names of entities and values of clients",
     )
     ready_needs_store: bool = _setting(
         "PENSTOCK_READY_NEEDS_STORE",
