@@ -8,10 +8,10 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.archive import opened_archive
 from penstock.build import (
@@ -26,10 +26,18 @@ from penstock.config.problems import RulesError
 from penstock.config.rates import parse_limits
 from penstock.config.rules import LoadedRules
 from penstock.config.settings import Settings
+from penstock.console.conceal import Values, make_conceal
+from penstock.console.console import read_here
+from penstock.console.feeding import Feeding
+from penstock.console.inside import Inside
+from penstock.console.rule_rows import count_rules
+from penstock.core.keys import rule_key
 from penstock.core.rules import Rules
 from penstock.errors import StoreError
 from penstock.feeds import Feed, as_comments, make_feed
 from penstock.garbage import collect_while_quiet, frozen, without_collections
+from penstock.insight.insight import Insight
+from penstock.insight.rates import Rates
 from penstock.memory import Memory, find_trim
 from penstock.old_rules import free_rules
 from penstock.service.health import Health
@@ -153,7 +161,8 @@ class Answering:
             kept_ms = settings.audit_retention
             self._retention = Retention(store.retention, archive, kept_ms, metrics)
         options = limiter_options(settings)
-        self._limiter = Limiter(store, options, clock_ms, self._policies, metrics)
+        self._insight = Insight(clock_ms())
+        self._limiter = Limiter(store, options, clock_ms, self._policies, metrics, self._insight)
         self._peeking = Limiter(ReadOnlyBuckets(store), options, clock_ms, self._policies)
         self._health = Health(
             lambda: self._limiter.ready,
@@ -167,7 +176,9 @@ class Answering:
             self._limiter, metrics, tracer, settings.max_calls, record
         )
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
-        leases = Leases(store, self._policies, clock_ms, parse_limits, options, metrics)
+        leases = Leases(
+            store, self._policies, clock_ms, parse_limits, options, metrics, self._insight
+        )
         self._leases = LeaseService(leases, metrics, tracer, settings.max_calls)
         self._grpc = make_transport(
             settings,
@@ -176,6 +187,21 @@ class Answering:
             Peeks(peeks, lambda domain: domain in self._rules),
             self._leases,
             arriving,
+        )
+        self.rates: Final = Rates()
+        self.feeding: Final = Feeding(self._insight, metrics, clock_ms)
+        self.feeding.told = self.rates.add
+        self._rule_count = 0
+        self._inside = Inside(
+            self._insight,
+            store,
+            metrics,
+            lambda: self._rules,
+            lambda: self._rule_count,
+            lambda: [rule_key(name, (), settings.cache_key_prefix)[1] for name in self._rules],
+            lambda: list(feed.lines()),
+            make_conceal(cast("Values", settings.console_values), settings.record_hash_key),
+            clock_ms,
         )
         metrics.workers.value = 1
         watch_process(metrics)
@@ -190,7 +216,8 @@ class Answering:
             LOG.warning("rules to look at:\n%s", "\n".join(map(str, loaded.warnings)))
         yield from self._limiter.use_in_slices(loaded.rules)
         yield from self._peeking.use_in_slices(loaded.rules)
-        old, self._rules = [self._rules], loaded.rules
+        count = yield from count_rules(loaded.rules)
+        old, self._rules, self._rule_count = [self._rules], loaded.rules, count
         self.metrics.config_load_success.add()
         LOG.info("rules loaded, domains: %s", ", ".join(sorted(loaded.rules)) or "none")
         self._has_rules.set()
@@ -214,6 +241,7 @@ class Answering:
         works = [
             Work("the measure of the event loop", lambda: measure_lag(metrics)),
             Work("the look at stored limits", self._follow_system),
+            Work("the count of the heaviest keys", self.feeding.run),
             Work("the collection of garbage", lambda: collect_while_quiet(metrics.count_calls)),
         ]
         if (retention := self._retention) is not None:
@@ -246,6 +274,18 @@ class Answering:
 
     async def read_rules(self) -> bytes:
         return as_comments(self._feed.lines()) + await join(rule_pieces(self._rules))
+
+    @property
+    def running_workers(self) -> int:
+        return 1
+
+    async def read_view(self, name: str, query: Mapping[str, str], *, of_all: bool) -> list[Any]:
+        """What the console wants to know. This process is all there is."""
+        del of_all
+        return [await self.read_view_here(name, query)]
+
+    async def read_view_here(self, name: str, query: Mapping[str, str]) -> Any:
+        return await read_here(name, self._inside, query)
 
     async def read_metrics(self) -> list[AnyFamily]:
         return self.metrics.families()

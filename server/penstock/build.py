@@ -67,11 +67,12 @@ def check_workers(settings: Settings) -> None:
 
 
 def with_hash_key(settings: Settings) -> Settings:
-    """Choose a secret for the hashes of a recording, if there is none. All workers need the same.
+    """Choose a secret for hashes, if one is needed and there is none. All workers need the same.
 
     ConfigError if the secret is so short that somebody could guess it.
     """
-    if settings.record_hash and not settings.record_hash_key:
+    hashes = settings.record_hash or settings.console_values == "hashed"
+    if hashes and not settings.record_hash_key:
         return replace(settings, record_hash_key=token_hex(HASH_KEY_BYTES))
     if 0 < len(settings.record_hash_key) < LEAST_HASH_KEY:
         raise ConfigError(

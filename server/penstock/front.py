@@ -6,7 +6,8 @@ What answers calls stands behind it: in this process (`answering.py`), or in wor
 import asyncio
 import logging
 import signal
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from penstock import __version__
 from penstock.build import (
@@ -17,6 +18,10 @@ from penstock.build import (
     why_no_decisions,
 )
 from penstock.config.settings import Settings
+from penstock.console.access import TOKEN_VARIABLE, Access
+from penstock.console.console import Console
+from penstock.console.files import read_files
+from penstock.insight.rates import Rates
 from penstock.slices import join
 from penstock.supervise import Parts, Work
 from penstock.telemetry.exposition import prometheus_pieces, stats_pieces
@@ -24,6 +29,7 @@ from penstock.telemetry.metrics import AnyFamily, Metrics
 from penstock.telemetry.process import note_start
 from penstock.telemetry.repeats import Repeats
 from penstock.transport.http import Decides, HttpServer, Pages
+from penstock.transport.http_console import ConsoleSite, Handle
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -54,6 +60,17 @@ class Engine(Protocol):
     def is_healthy(self) -> bool: ...
     async def why_not_ready(self) -> str: ...
     async def read_rules(self) -> bytes: ...
+    @property
+    def rates(self) -> Rates:
+        """Of all processes."""
+        ...
+
+    @property
+    def running_workers(self) -> int: ...
+    async def read_view(self, name: str, query: Mapping[str, str], *, of_all: bool) -> list[Any]:
+        """What the console wants to know of one of the processes that answer calls, or of all."""
+        ...
+
     async def read_metrics(self) -> list[AnyFamily]:
         """Of all processes."""
         ...
@@ -73,12 +90,14 @@ class Front:
     def __init__(self, settings: Settings, engine: Engine) -> None:
         self._settings = settings
         self._engine = engine
+        self._access = Access(settings.console_token)
         self._http = HttpServer(
             engine.service,
             self._pages(),
             *http_ports(settings),
             why_no_decisions(settings),
             settings.max_request_bytes,
+            self._make_console,
         )
         self._sender = make_sender(settings, engine.read_metrics)
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
@@ -150,6 +169,8 @@ class Front:
             shares.http,
             shares.other,
         )
+        if self._access.needs_token:
+            LOG.info("the console is open to everybody who has the token, %s", TOKEN_VARIABLE)
         if reason := why_no_decisions(self._settings):
             LOG.info("/json answers 403, %s", reason)
         elif self._settings.grpc_client_tls_cacert:
@@ -194,6 +215,10 @@ class Front:
             return await join(stats_pieces(await engine.read_metrics()))
 
         return Pages(engine.is_healthy, engine.why_not_ready, metrics, stats, engine.read_rules)
+
+    def _make_console(self, otherwise: Handle) -> ConsoleSite:
+        console = Console(self._settings, self._engine)
+        return ConsoleSite(read_files(), self._access, console.answer, otherwise)
 
     def _show_health(self) -> None:
         self._engine.metrics.healthy.value = self._engine.is_healthy()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from penstock.cli import main
-from penstock.cli.tables import table_lines
+from penstock.cli.columns import table_lines
 from penstock.config.flags import DECLARED
 from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.foreign_text import is_plain

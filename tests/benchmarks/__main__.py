@@ -13,6 +13,7 @@ from tests.benchmarks.dynamodb_client import show_client_cpu
 from tests.benchmarks.dynamodb_decisions import show_decisions
 from tests.benchmarks.dynamodb_distinct import show_distinct_keys
 from tests.benchmarks.in_process import show_in_process
+from tests.benchmarks.insight import show_insight
 from tests.benchmarks.pauses import show_pauses
 from tests.benchmarks.simulation import show_simulation
 from tests.benchmarks.sqlite import show_sqlite
@@ -51,6 +52,7 @@ def _parts(rounds: int) -> dict[str, Callable[[], None]]:
         "dynamodb-distinct": show_distinct_keys,
         "dynamodb-decisions": show_decisions,
         "tracing": show_tracing,
+        "insight": show_insight,
         "simulation": show_simulation,
     }
 

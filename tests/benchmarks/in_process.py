@@ -31,7 +31,13 @@ def _domain(nodes: list[Node]) -> Domain:
     return Domain("bench", Children(nodes))
 
 
-def _request(value: str) -> Request:
+def make_domain(requests_per_minute: int) -> Domain:
+    """One rule, for each user alike."""
+    limits = (Limit.per(requests_per_minute, 60_000),)
+    return _domain([Node("user", "", Rule("bench.user", limits))])
+
+
+def make_request(value: str) -> Request:
     return Request("bench", (Descriptor((("user", value),)),))
 
 
@@ -58,7 +64,7 @@ def make_limiter(store: Store) -> Limiter:
 
 
 def make_requests() -> list[bytes]:
-    requests = [encode_request(_request(f"u{number}")) for number in range(VALUES)]
+    requests = [encode_request(make_request(f"u{number}")) for number in range(VALUES)]
     random.Random(1).shuffle(requests)
     return requests
 
@@ -77,7 +83,7 @@ def matching_us(rules: int, *, wildcards: bool = False) -> float:
     """Microseconds to find the rule for a request, and to plan its takes."""
     tail = "*" if wildcards else ""
     domain = _domain([_rule(f"u{number:05}{tail}") for number in range(rules)])
-    request = _request(f"u{rules - 1:05}")
+    request = make_request(f"u{rules - 1:05}")
     number = 5_000
 
     def plan() -> None:

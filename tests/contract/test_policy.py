@@ -343,6 +343,27 @@ async def test_every_item_is_listed_once(full_store: Store, count: int) -> None:
     assert scopes == await pages(policy.list_scopes, count)
 
 
+@pytest.mark.parametrize("count", [1, 2, 50])
+async def test_a_prefix_lists_only_the_names_that_begin_with_it(
+    full_store: Store, count: int
+) -> None:
+    """Entities and children, also long names, which a store may hash, and the last character."""
+    policy = full_store.policy
+    long = "水" * 255
+    last = "\U0010ffff"
+    names = ["a", "ab", "ab#", "ab%", "abc", "ac", "b", f"{long}a", f"{long}b", last, last * 3]
+    await create(policy, "org")
+    for name in names:
+        await policy.write_entity(Entity(name, "org"), ANN)
+    prefixes = ("", "a", "ab", "ab#", "abcd", long[:99], f"{long}b", last, last * 2, "\ud7ff")
+    for prefix in prefixes:
+        expected = sorted(name for name in [*names, "org"] if name.startswith(prefix))
+        found = await pages(partial(policy.list_entities, prefix=prefix), count)
+        assert sorted(entity.name for entity in found) == expected
+        children = await pages(partial(policy.list_children, "org", prefix=prefix), count)
+        assert sorted(children) == [name for name in expected if name != "org"]
+
+
 async def test_lists_lose_and_repeat_nothing_while_others_are_added(
     full_store: Store,
 ) -> None:

@@ -31,7 +31,15 @@ ALLOWED = {
     "penstock.service": {
         "penstock.service", "penstock.core", "penstock.errors", "penstock.store.port",
         "penstock.store.policy_port", "penstock.store.retention_port", "penstock.telemetry",
-        "penstock.slices",
+        "penstock.slices", "penstock.insight",
+    },
+    # Who is limited now: pure, and below the service, which feeds it.
+    "penstock.insight": {"penstock.insight", "penstock.core", "penstock.slices"},
+    # Asks the stores and the counts, and knows nothing of HTTP.
+    "penstock.console": {
+        "penstock", "penstock.console", "penstock.insight", "penstock.core", "penstock.config",
+        "penstock.errors", "penstock.slices", "penstock.store.port",
+        "penstock.store.policy_port", "penstock.telemetry", "penstock.traffic.hashing",
     },
     "penstock.store": {
         "penstock.store", "penstock.core", "penstock.errors", "penstock.telemetry",
@@ -114,19 +122,20 @@ ALLOWED = {
         "penstock.config", "penstock.core", "penstock.errors", "penstock.telemetry",
         "penstock.traffic",
         "penstock.supervise", "penstock.memory", "penstock.garbage", "penstock.old_rules",
-        "penstock.slices", "penstock.feeds",
+        "penstock.slices", "penstock.feeds", "penstock.insight", "penstock.console",
     },
     "penstock.garbage": set(),
     "penstock.old_rules": {"penstock.core", "penstock.slices"},
     "penstock.front": {
         "penstock", "penstock.build", "penstock.transport", "penstock.config", "penstock.telemetry",
-        "penstock.supervise", "penstock.slices",
+        "penstock.supervise", "penstock.slices", "penstock.console", "penstock.insight",
     },
     "penstock.workers": {
         "penstock", "penstock.workers", "penstock.answering", "penstock.build",
         "penstock.transport",
         "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
         "penstock.event_loop", "penstock.slices", "penstock.feeds", "penstock.xds",
+        "penstock.insight",
     },
     # `penstock aggregate`, and the same for AWS Lambda.
     "penstock.aggregating": {
@@ -210,6 +219,7 @@ ONLY = {
 
 WITHOUT_AWAIT = {
     "penstock.core": PURE,
+    "penstock.insight": PURE,
     "penstock.transport.http2": PURE | {"hpack", "struct"},
 }
 """Packages that are pure: they never await, and what they may import besides us."""

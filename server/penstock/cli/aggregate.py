@@ -3,10 +3,14 @@
 import argparse
 import asyncio
 import os
-from typing import Any, Final
+from typing import Final
 
+from penstock.cli.actions import set_command
+from penstock.cli.output import print_json, print_note, print_table
+from penstock.cli.parser import Parser
 from penstock.cli.store import add_store_flags
-from penstock.cli.tables import format_time, print_json, print_line, print_note
+from penstock.cli.styled import Table
+from penstock.cli.tables import format_time
 from penstock.config.flags import add_flags, read_settings
 from penstock.store.open import read_set_aside
 from penstock.telemetry.logs import set_up
@@ -28,22 +32,20 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "aggregate",
-        help="count the usage of a DynamoDB table, from its stream",
-        description="Count usage from the stream of a DynamoDB table, until SIGTERM or Ctrl-C.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def declare(parser: Parser) -> None:
+    set_command(
+        parser,
+        _run,
+        "Count usage from the stream of a DynamoDB table, until SIGTERM or Ctrl-C.",
+        EXAMPLES,
     )
     parser.add_argument("--once", action="store_true", help="stop when nothing new comes")
     parser.add_argument(
         "--set-aside", action="store_true", help="show the records that could not be counted"
     )
-    add_store_flags(parser, reads=True)
+    add_store_flags(parser)
     shown = ("log_level", "log_format", "use_prometheus", "prometheus_addr", "prometheus_path")
     add_flags(parser, (*shown, "audit_archive"))
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -58,7 +60,9 @@ def _run(arguments: argparse.Namespace) -> int:
         records = asyncio.run(aggregate(settings, once=arguments.once))
     finally:
         repeats.tell_all()
-    if arguments.once:
+    if arguments.once and arguments.json:
+        print_json({"records": records})
+    elif arguments.once:
         print_note(f"{records} records read")
     return 0
 
@@ -69,6 +73,7 @@ def _show_set_aside(store: str, *, as_json: bool) -> int:
         print_json([one._asdict() | {"at": format_time(one.at_ms)} for one in found])
     elif not found:
         print_note("no record is set aside")
-    for one in () if as_json else found:
-        print_line(f"{format_time(one.at_ms)}  {one.sequence}  {one.why}")
+    else:
+        rows = [(format_time(one.at_ms), one.sequence, one.why) for one in found]
+        print_table(Table((), rows))
     return 1 if found else 0

@@ -3,14 +3,56 @@
 import argparse
 from typing import Any
 
+from penstock.cli.styled import Line, Styled
 from penstock.config.durations import format_duration
-from penstock.core.limits import UINT32_MAX
+from penstock.core.limits import UINT32_MAX, Unit
+from penstock.core.request import Descriptor, Request
 from penstock.transport.client import Answered
 
 
-def answer_lines(arguments: argparse.Namespace, answered: Answered) -> list[str]:
+def answer_values(request: Request, answered: Answered) -> dict[str, Any]:
+    """An answer as scripts see it, always with the same keys."""
     response = answered.response
-    lines = [response.get("overall_code", "UNKNOWN")]
+    statuses = zip(request.descriptors, response.get("statuses", ()), strict=False)
+    headers = response.get("response_headers_to_add", ())
+    return {
+        "code": response.get("overall_code", "UNKNOWN"),
+        "statuses": [_status_values(*one) for one in statuses],
+        "headers": [[header["key"], header.get("value", "")] for header in headers],
+    }
+
+
+def _status_values(descriptor: Descriptor, status: dict[str, Any]) -> dict[str, Any]:
+    remaining, limit = status.get("limit_remaining", 0), status.get("current_limit")
+    is_unlimited = limit is None and remaining == UINT32_MAX
+    return {
+        "entries": [list(entry) for entry in descriptor.entries],
+        "code": status.get("code", "UNKNOWN"),
+        "unlimited": is_unlimited,
+        "limit": None if limit is None else _limit_values(limit),
+        "remaining": None if limit is None else remaining,
+        "reset_in_ms": None if limit is None else _reset_ms(status),
+    }
+
+
+def _limit_values(limit: dict[str, Any]) -> dict[str, Any]:
+    """What the protocol tells about a limit. It has no period that is not a unit."""
+    unit = Unit.__members__.get(limit.get("unit", ""), Unit.UNKNOWN)
+    return {
+        "name": limit.get("name", ""),
+        "tokens": limit.get("requests_per_unit", 0),
+        "period_ms": unit.value or None,
+    }
+
+
+def _reset_ms(status: dict[str, Any]) -> int:
+    return round(float(status.get("duration_until_reset", "0s").removesuffix("s")) * 1000)
+
+
+def answer_lines(arguments: argparse.Namespace, answered: Answered) -> list[Line]:
+    response = answered.response
+    code = response.get("overall_code", "UNKNOWN")
+    lines: list[Line] = [Styled(code, "good" if code == "OK" else "bad")]
     # Another server may answer with fewer statuses.
     statuses = zip(arguments.descriptors, response.get("statuses", ()), strict=False)
     for number, (text, status) in enumerate(statuses):
@@ -31,11 +73,11 @@ def _describe(status: dict[str, Any], charge: str | None, is_charged: bool | Non
     per = limit.get("unit", "UNKNOWN").lower()
     rate = f"{limit.get('requests_per_unit', 0)} per {'period' if per == 'unknown' else per}"
     name = f" ({limit['name']})" if "name" in limit else ""
-    seconds = float(status.get("duration_until_reset", "0s").removesuffix("s"))
-    wait = format_duration(round(seconds * 1000))
+    reset_ms = _reset_ms(status)
+    wait = format_duration(reset_ms)
     if code == "OK":
         charged = "" if charge is None else f"charged {charge}, "
-        then = f"full in {wait}" if seconds else "full"
+        then = f"full in {wait}" if reset_ms else "full"
         return f"{code}, {charged}{remaining} left of {rate}{name}, {then}"
     if charge is not None and is_charged is not False:
         charged = f"charged {charge}, " if is_charged else ""

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from penstock.cli.changes import change_lines
+from penstock.cli.output import print_note
 from penstock.cli.progress import ProgressLine
-from penstock.cli.tables import print_note
+from penstock.cli.styled import change_line
 from penstock.core.policy_diff import EntityChange, PolicyChange
 from penstock.errors import PenstockError
 from penstock.store.policy_port import Change
@@ -65,7 +66,7 @@ def _tell_left(changes: Sequence[PolicyChange], made: int, why: str, file: str) 
     print_note(f"{made} of {len(changes)} changes were made ({why}). Not made:")
     left = changes[made:]
     for line in change_lines(left[:LEFT_SHOWN]):
-        print_note(line)
+        print_note(change_line(line))
     if len(left) > LEFT_SHOWN:
         print_note(f"… and {len(left) - LEFT_SHOWN} more")
     print_note(f"Apply {file} again to make the rest. `penstock policy diff` shows the rest.")

@@ -1,16 +1,11 @@
 """Asks before a command does something that can't be undone."""
 
 import sys
-from typing import TextIO
 
-from penstock.cli.tables import print_note
+from penstock.cli.output import print_note
+from penstock.cli.terminal import is_terminal
 from penstock.core.foreign_text import escape
 from penstock.errors import ConfigError
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    # The stream is None if the shell closed it.
-    return stream is not None and stream.isatty()
 
 
 def check_somebody_is_there(yes: bool, to_do: str) -> None:

@@ -8,17 +8,14 @@ from typing import Any, Final
 
 from penstock.archive import opened_archive
 from penstock.archive.archive import AuditArchive
+from penstock.cli.actions import set_command
 from penstock.cli.counts import read_count
+from penstock.cli.names import similar_names
+from penstock.cli.output import print_json, print_line, print_lines, print_note
+from penstock.cli.parser import Parser
 from penstock.cli.store import PAGE, add_store_flags, check_name, check_plain, with_store
-from penstock.cli.tables import (
-    format_pairs,
-    format_time,
-    limit_values,
-    print_json,
-    print_line,
-    print_lines,
-    print_note,
-)
+from penstock.cli.styled import Styled, change_line
+from penstock.cli.tables import format_pairs, format_time, limit_values
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.rates import format_rate
 from penstock.core.limits import MILLI, Limit
@@ -42,13 +39,12 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "audit",
-        help="show who changed limits and entities",
-        description="Show the changes of an entity, a resource or the system. Latest first.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def declare(parser: Parser) -> None:
+    set_command(
+        parser,
+        _run,
+        "Show the changes of an entity, a resource or the system. Latest first.",
+        EXAMPLES,
     )
     subject = parser.add_mutually_exclusive_group(required=True)
     subject.add_argument("subject", metavar="ENTITY", nargs="?", help="changes of this entity")
@@ -64,24 +60,28 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="also show changes that are only in the archive, which --audit-archive names",
     )
-    add_store_flags(parser, reads=True)
+    add_store_flags(parser)
     add_flags(parser, ("audit_archive",))
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     subject = _subject(arguments)
     last = read_count("--last", arguments.last)
     archive = _archive(arguments)
-    events = with_store(arguments, lambda store: _latest(store, subject, last, archive))
+    events = with_store(
+        arguments, lambda store: _latest(store, subject, last, archive), "reading the audit"
+    )
     if arguments.json:
         print_json([_values(event) for event in events])
     elif not events:
-        print_note(f"{subject}: no changes found")
+        entity = None if subject.startswith("$") else subject
+        meant = similar_names(arguments, entity, arguments.resource)
+        print_note(f"{subject}: no changes found{meant}")
     for event in () if arguments.json else events:
         about = "" if event.scope is None else f"  {event.scope}"
-        print_line(f"{format_time(event.at_ms)}  {event.by}  {event.action}{about}")
-        print_lines([f"    {line}" for line in _differences(event)])
+        at = Styled(format_time(event.at_ms), "less")
+        print_line([at, f"  {event.by}  ", Styled(event.action, "name"), about])
+        print_lines([change_line(f"    {line}") for line in _differences(event)])
     return 0 if events else 1
 
 

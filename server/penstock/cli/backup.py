@@ -4,8 +4,12 @@ import argparse
 import os
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from penstock.cli.actions import add_json_flag, set_command
+from penstock.cli.output import print_json, print_line
+from penstock.cli.parser import Parser
+from penstock.cli.progress import ProgressLine
 from penstock.config.flags import add_flags, read_settings
 from penstock.store.open import back_up_file
 
@@ -19,23 +23,27 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "backup",
-        help="copy the file of a SQLite store, while servers use it",
-        description="Copy the file of a SQLite store to a new file, while servers use it.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def declare(parser: Parser) -> None:
+    set_command(
+        parser,
+        _back_up,
+        "Copy the file of a SQLite store to a new file, while servers use it.",
+        EXAMPLES,
     )
     parser.add_argument("target", metavar="TARGET", help="file for the copy; it must not exist yet")
+    add_json_flag(parser)
     add_flags(parser, ("store",))
-    parser.set_defaults(run=_back_up)
 
 
 def _back_up(arguments: argparse.Namespace) -> int:
     store = read_settings(arguments, os.environ).store
     begun_s = time.monotonic()
-    size = back_up_file(store, Path(arguments.target))
+    with ProgressLine(f"copying to {arguments.target}"):
+        size = back_up_file(store, Path(arguments.target))
     elapsed_s = time.monotonic() - begun_s
-    print(f"{arguments.target}: {size / 1e6:.1f} MB in {elapsed_s:.1f} s")
+    if arguments.json:
+        elapsed_ms = round(elapsed_s * 1000)
+        print_json({"file": arguments.target, "bytes": size, "elapsed_ms": elapsed_ms})
+    else:
+        print_line(f"{arguments.target}: {size / 1e6:.1f} MB in {elapsed_s:.1f} s")
     return 0

@@ -4,9 +4,12 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.cli.actions import add_action
+from penstock.cli.actions import add_action, add_actions
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.chains import climb
+from penstock.cli.names import similar_names
+from penstock.cli.output import print_json, print_line, print_lines, print_note, print_table
+from penstock.cli.parser import Parser
 from penstock.cli.store import (
     add_store_flags,
     all_of,
@@ -16,16 +19,8 @@ from penstock.cli.store import (
     now_ms,
     with_store,
 )
-from penstock.cli.tables import (
-    format_local_time,
-    format_time,
-    limit_values,
-    print_json,
-    print_line,
-    print_lines,
-    print_note,
-    table_lines,
-)
+from penstock.cli.styled import Part, Style, Styled, Table, named
+from penstock.cli.tables import format_local_time, format_time, limit_values
 from penstock.config.durations import format_duration
 from penstock.config.rates import format_rate
 from penstock.core.amounts import to_tokens
@@ -38,6 +33,9 @@ from penstock.store.policy_port import AuditEvent, Change, Page
 from penstock.store.port import Store
 
 BAR: Final = 12
+
+NEAR_EMPTY: Final = 4
+"""A bucket with less than this part of its burst is nearly empty."""
 
 LARGE_PAGE: Final = 1_000
 """A domain may have millions of buckets, and DynamoDB looks through its whole table for them."""
@@ -74,9 +72,8 @@ examples:
 }
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser("bucket", help="show or fill buckets", description="Buckets.")
-    actions = group.add_subparsers(metavar="COMMAND", required=True)
+def declare(parser: Parser) -> None:
+    actions = add_actions(parser, "Buckets.")
     for name, run, text in (
         ("show", _show, "show what is left of an entity's limits for a resource"),
         ("list", _list, "list the entities that have buckets for a resource"),
@@ -90,7 +87,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
             parser.add_argument("resource", metavar="RESOURCE", help="what is consumed")
         if name == "reset":
             parser.add_argument("--yes", action="store_true", help="do not ask first")
-        add_store_flags(parser, reads=name != "reset", writes=name == "reset")
+        add_store_flags(parser, writes=name == "reset")
 
 
 class Level(NamedTuple):
@@ -155,8 +152,15 @@ def _show(arguments: argparse.Namespace) -> int:
             counted = "parent" if parent.is_counted else "parent, not counted: no cascade"
             _print_levels(parent, f" ({counted})")
     else:
-        print_note(f"{key.entity} on {key.resource}: no limits")
+        print_note(f"{key.entity} on {key.resource}: no limits{_similar(arguments, key)}")
+    if shown.levels and not shown.is_stored and (meant := _similar(arguments, key)):
+        print_note(f"{key.entity} on {key.resource} was not used lately{meant}")
     return 0 if shown.levels else 1
+
+
+def _similar(arguments: argparse.Namespace, key: Key) -> str:
+    """The names of rules' buckets are in no list that is short enough to look through."""
+    return "" if key.resource.startswith("$") else similar_names(arguments, *key)
 
 
 async def _look(store: Store, key: Key, limits: tuple[Limit, ...], at_ms: int) -> Shown:
@@ -172,8 +176,8 @@ def _print_levels(shown: Shown, what: str) -> None:
         print_line(f"{entity} on {resource}{what}: no limits")
         return
     idle = "" if shown.is_stored else ": not used lately"
-    print_line(f"{entity} on {resource}{what}{idle}")
-    print_lines(table_lines((), [_row(level) for level in shown.levels], "  "))
+    print_line(named(f"{entity} on {resource}", f"{what}{idle}"))
+    print_table(Table((), [_row(level) for level in shown.levels], "  "))
 
 
 def _shown_values(shown: Shown) -> dict[str, Any]:
@@ -211,7 +215,7 @@ def _counted(limits: Sequence[Limit]) -> tuple[Limit, ...]:
     return tuple([limit.without_max_debt for limit in limits if not limit.is_unlimited])
 
 
-def _row(level: Level) -> tuple[str, ...]:
+def _row(level: Level) -> tuple[Part, ...]:
     limit, balance = level.limit, level.balance
     if limit.is_unlimited:
         return limit.name, "", "", format_rate(limit), "not counted"
@@ -230,7 +234,19 @@ def _row(level: Level) -> tuple[str, ...]:
         then = f"resets {format_local_time(level.resets_ms, limit.window)}"
     if limit.burst == 0:
         then = "refuses all"
-    return limit.name or "-", bar, left, format_rate(limit).partition(",")[0], then
+    return (
+        limit.name or "-",
+        Styled(bar, _fullness(level)),
+        left,
+        format_rate(limit).partition(",")[0],
+        then,
+    )
+
+
+def _fullness(level: Level) -> Style:
+    if level.balance < MILLI:
+        return "bad"
+    return "near" if level.balance * NEAR_EMPTY < level.limit.burst else "good"
 
 
 def _values(level: Level) -> dict[str, Any]:
@@ -254,11 +270,12 @@ def _list(arguments: argparse.Namespace) -> int:
 
         return await all_of(page, LARGE_PAGE)
 
-    keys = sorted(with_store(arguments, work))
+    keys = sorted(with_store(arguments, work, "reading the buckets"))
     if arguments.json:
         print_json([key._asdict() for key in keys])
     elif not keys:
-        print_note(f"resource {resource}: no buckets")
+        meant = "" if resource.startswith("$") else similar_names(arguments, None, resource)
+        print_note(f"resource {resource}: no buckets{meant}")
     else:
         print_lines([key.entity for key in keys])
     return 0
@@ -275,12 +292,11 @@ def _reset(arguments: argparse.Namespace) -> int:
     shown = with_store(arguments, look)
     name = f"{key.entity} on {key.resource}"
     if not shown.is_stored:
-        print_line(f"{name}: no bucket found")
-        return 1
+        meant = _similar(arguments, key)
+        return _tell_reset(arguments, key, f"no bucket found{meant}", filled=False)
     left = ", ".join(_tell_left(level) for level in shown.levels)
     if not arguments.yes and not agrees(f"This fills {name}: {left}."):
-        print_line(f"{name}: not changed")
-        return 1
+        return _tell_reset(arguments, key, "not changed", filled=False)
 
     async def work(store: Store) -> bool:
         # Write the record first: a reset without a record is worse than a record without a reset.
@@ -289,8 +305,15 @@ def _reset(arguments: argparse.Namespace) -> int:
         return await store.reset(key, change.now_ms, limits)
 
     done = with_store(arguments, work)
-    print_line(f"{name}: {'full again' if done else 'no bucket found'}")
-    return 0 if done else 1
+    return _tell_reset(arguments, key, "full again" if done else "no bucket found", filled=done)
+
+
+def _tell_reset(arguments: argparse.Namespace, key: Key, what: str, *, filled: bool) -> int:
+    if arguments.json:
+        print_json({**key._asdict(), "filled": filled})
+    else:
+        print_line(named(f"{key.entity} on {key.resource}", f": {what}"))
+    return 0 if filled else 1
 
 
 def _tell_left(level: Level) -> str:

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from penstock.cli.scopes import scope_values
 from penstock.cli.tables import entity_values, format_limits, format_pairs, stored_values
 from penstock.core.entities import Entity, Scope, StoredLimits
-from penstock.core.policy_diff import EntityChange, PolicyChange
+from penstock.core.policy_diff import EntityChange, Policy, PolicyChange
 
 
 class _Told(NamedTuple):
@@ -53,6 +54,14 @@ def change_values(change: PolicyChange) -> dict[str, Any]:
     told = _tell(change)
     sides = {"before": _side(change.before), "after": _side(change.after)}
     return {"kind": told.kind, **told.scope._asdict(), "action": told.action, **sides}
+
+
+def policy_values(policy: Policy) -> dict[str, Any]:
+    """A whole policy as scripts see it."""
+    return {
+        "entities": [entity_values(entity) for entity in policy.entities.values()],
+        "limits": [scope_values(scope, stored) for scope, stored in policy.limits.items()],
+    }
 
 
 def _side(side: Entity | StoredLimits | None) -> dict[str, Any] | None:

@@ -1,14 +1,18 @@
 """`penstock check`: asks a server, as Envoy does."""
 
 import argparse
-import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.cli.answers import answer_lines
-from penstock.cli.tables import print_lines, print_note
+from penstock.cli.actions import set_command
+from penstock.cli.answers import answer_lines, answer_values
+from penstock.cli.output import print_json_line, print_lines, print_note
+from penstock.cli.parser import Parser
+from penstock.cli.progress import ProgressLine
+from penstock.cli.terminal import is_terminal
 from penstock.config.durations import parse_duration_ms
 from penstock.core.limits import UINT32_MAX
 from penstock.core.request import Descriptor, Request
@@ -46,13 +50,9 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "check",
-        help="send a request to a server",
-        description="Send a rate limit request to a server, and show its answer.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def declare(parser: Parser) -> None:
+    set_command(
+        parser, _run, "Send a rate limit request to a server, and show its answer.", EXAMPLES
     )
     parser.add_argument(
         "descriptors", metavar="KEY=VALUE[,KEY=VALUE...]", nargs="+", help="entries of a descriptor"
@@ -73,7 +73,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--repeat", default="1", metavar="N", help="send the request N times (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="print each response as a line of JSON")
+    parser.add_argument("--json", action="store_true", help="print each answer as a line of JSON")
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument("--hits", metavar="N", help="ask for N instead of 1; 0 checks for debt")
     amount.add_argument("--charge", metavar="N", help="report N as used (for metered rules)")
@@ -82,7 +82,6 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--peek", action="store_true", help="show what the answer would be, and take nothing"
     )
     _add_tls_flags(parser)
-    parser.set_defaults(run=_run)
 
 
 def _add_tls_flags(parser: argparse.ArgumentParser) -> None:
@@ -106,16 +105,21 @@ def _run(arguments: argparse.Namespace) -> int:
     # not change what a rule does, so the command sends a peek instead.
     is_peek = arguments.peek or arguments.hits == "0"
     over, is_limited = False, False
-    with connect(full_address(arguments.address), timeout_s, _tls(arguments)) as client:
-        for _ in range(repeat):
+    with (
+        connect(full_address(arguments.address), timeout_s, _tls(arguments)) as client,
+        ProgressLine(f"asking {arguments.address}", is_quiet=is_terminal(sys.stdout)) as progress,
+    ):
+        for number in range(repeat):
+            progress.show(f"{number:,} of {repeat:,} requests answered")
             answered = _peek(client, request) if is_peek else client.ask(request)
             response = answered.response
             over = over or response.get("overall_code") != "OK"
             is_limited = is_limited or any(map(_names_a_limit, response.get("statuses", ())))
             if arguments.json:
-                print(json.dumps(response))  # in ASCII
+                print_json_line(answer_values(request, answered))
             else:
                 print_lines(answer_lines(arguments, answered))
+        progress.clear()
         if not is_limited and _is_unknown_domain(client, request):
             print_note(
                 f"domain '{request.domain}': the server has no rules for this domain, so no limit "

@@ -5,36 +5,39 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from penstock.cli.tables import print_json, print_line, print_lines, print_note
+from penstock.cli.actions import add_action, add_actions, add_json_flag
+from penstock.cli.output import print_json, print_line, print_lines, print_note
+from penstock.cli.parser import Parser
+from penstock.cli.styled import Styled
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.print_rules import rule_lines
 from penstock.config.problems import Problem, RulesError
 from penstock.config.rules import RulesSource
 from penstock.core.rules import Rules
 
+EXAMPLES: Final = """\
+exit code: 0 no errors, 1 errors, 2 error of the command itself
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser("config", help="check rules files", description="Rules files.")
-    parser = group.add_subparsers(metavar="COMMAND", required=True).add_parser(
-        "check",
-        help="show every error in rules files",
-        description="Load rules as the server does, and show every error of every file. "
-        "Exit code: 0 no errors, 1 errors.",
-        epilog="examples:\n  penstock config check --print rules/\n"
-        "  penstock config check --json rules/",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+examples:
+  penstock config check --print rules/
+  penstock config check --json rules/
+"""
+
+
+def declare(parser: Parser) -> None:
+    actions = add_actions(parser, "Rules files.")
+    parser = add_action(actions, "check", _check, "show every error in rules files", EXAMPLES)
+    parser.description = "Load rules as the server does, and show every error of every file."
     parser.add_argument(
         "path", metavar="PATH", type=Path, help="a rules file, or a directory of rules files"
     )
     parser.add_argument(
         "--print", action="store_true", help="show the rules in force, one on each line"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    add_json_flag(parser)
     add_flags(parser, ("merge_domain_config", "runtime_ignoredotfiles", "counting"))
-    parser.set_defaults(run=_check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -52,14 +55,14 @@ def _check(arguments: argparse.Namespace) -> int:
             print_json(_values(exc.errors, ()))
             return 1
         for line in exc.lines:
-            print_note(line)
+            print_note(Styled(line, "bad"))
         print_note(f"{_plural(len(exc.errors), 'error')}: these rules can't be used")
         return 1
     if arguments.json:
         print_json(_values((), loaded.warnings, loaded.rules, with_rules=arguments.print))
         return 0
     for warning in loaded.warnings:
-        print_note(f"{warning} (warning)")
+        print_note(Styled(f"{warning} (warning)", "near"))
     if arguments.print:
         print_lines(rule_lines(loaded.rules))
     else:

@@ -16,7 +16,6 @@ _HANDLER: Final = "penstock.ascii"
 
 def use_any_encoding() -> None:
     """Make stdout and stderr accept every character."""
-    codecs.register_error(_HANDLER, _spell)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_HANDLER)
@@ -28,6 +27,12 @@ def writes_unicode() -> bool:
     return codecs.lookup(encoding).name.startswith("utf")
 
 
+def spelled(text: str) -> str:
+    """A text as stdout will show it. What is aligned in columns has to be measured so."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text if writes_unicode() else text.encode(encoding, _HANDLER).decode(encoding)
+
+
 def _spell(exc: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(exc, UnicodeEncodeError):
         raise exc
@@ -36,3 +41,6 @@ def _spell(exc: UnicodeError) -> tuple[str | bytes, int]:
         escaped = char.encode("ascii", "backslashreplace").decode()
         spelled += ASCII_SIGNS.get(char, escaped)
     return spelled, exc.end
+
+
+codecs.register_error(_HANDLER, _spell)

@@ -4,11 +4,14 @@ import argparse
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from penstock.cli.actions import add_action
+from penstock.cli.actions import add_action, add_actions
 from penstock.cli.asking import agrees, check_somebody_is_there
+from penstock.cli.entity_list import add_list_flags, list_entities
 from penstock.cli.names import similar_entity
+from penstock.cli.output import print_json, print_line, print_lines, print_note, print_table
+from penstock.cli.parser import Parser
 from penstock.cli.store import (
     add_store_flags,
     all_of,
@@ -17,18 +20,12 @@ from penstock.cli.store import (
     tell_when_in_force,
     with_store,
 )
-from penstock.cli.tables import (
-    entity_values,
-    format_pairs,
-    print_json,
-    print_line,
-    print_lines,
-    print_note,
-    table_lines,
-)
+from penstock.cli.styled import Styled, Table, named
+from penstock.cli.tables import entity_values, format_pairs
 from penstock.core.entities import Entity
 from penstock.core.foreign_text import is_plain
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PolicyError
+from penstock.store.policy_port import Change
 from penstock.store.port import Store
 
 _VERSION: Final = re.compile("[0-9]{1,18}")
@@ -42,7 +39,14 @@ examples:
   penstock entity create user-123 --parent project-1 --cascade --metadata team=search
 """,
     "show": f"{EXIT_CODES}example:\n  penstock entity show user-123\n",
-    "list": "example:\n  penstock entity list --json\n",
+    "list": """\
+exit code: 0 listed, 1 the parent was not found, 2 error
+
+examples:
+  penstock entity list
+  penstock entity list --prefix user- --limit 20
+  penstock entity list --parent project-1 --json
+""",
     "children": f"{EXIT_CODES}example:\n  penstock entity children project-1\n",
     "update": f"""\
 {EXIT_CODES}examples:
@@ -61,16 +65,13 @@ examples:
 }
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser(
-        "entity", help="create, show, change or delete entities", description="Entities."
-    )
-    actions = group.add_subparsers(metavar="COMMAND", required=True)
+def declare(parser: Parser) -> None:
+    actions = add_actions(parser, "Entities.")
     parsers = {}
     for name, run, text in (
         ("create", _create, "create an entity"),
         ("show", _show, "show an entity"),
-        ("list", _list, "list all entities"),
+        ("list", list_entities, "list entities"),
         ("children", _children, "list the children of an entity"),
         ("update", _update, "change an entity"),
         ("delete", _delete, "delete an entity with its limits and buckets"),
@@ -81,7 +82,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         if name == "delete":
             parser.add_argument("--yes", action="store_true", help="do not ask first")
         is_write = name in {"create", "update", "delete"}
-        add_store_flags(parser, reads=not is_write, writes=is_write, creates=name == "create")
+        add_store_flags(parser, writes=is_write, creates=name == "create")
+    add_list_flags(parsers["list"])
     _add_facts(parsers["create"], parsers["update"])
 
 
@@ -113,9 +115,21 @@ def _create(arguments: argparse.Namespace) -> int:
     metadata = _metadata({}, arguments.metadata)
     entity = Entity(arguments.name, arguments.parent, bool(arguments.cascade), metadata)
     change = change_of(arguments)
-    with_store(arguments, lambda store: store.policy.write_entity(entity, change))
-    print_line(f"entity {entity.name}: created")
+    created = with_store(arguments, lambda store: _write(store, entity, change))
+    if arguments.json:
+        print_json(entity_values(created))
+    else:
+        print_line(named(f"entity {created.name}", ": created"))
     return 0
+
+
+async def _write(store: Store, entity: Entity, change: Change) -> Entity:
+    try:
+        return await store.policy.write_entity(entity, change)
+    except PolicyError as exc:
+        if entity.parent is None or await store.policy.read_entity(entity.parent) is not None:
+            raise
+        raise PolicyError(f"{exc}{await similar_entity(store, entity.parent)}") from exc
 
 
 def _update(arguments: argparse.Namespace) -> int:
@@ -140,12 +154,15 @@ def _update(arguments: argparse.Namespace) -> int:
             metadata=_metadata(before.metadata, arguments.metadata),
             version=before.version if version is None else version,
         )
-        return await store.policy.write_entity(after, change_of(arguments))
+        return await _write(store, after, change_of(arguments))
 
     entity = with_store(arguments, work)
     if entity is None:
         return _not_there(arguments)
-    print_line(f"entity {entity.name}: now at version {entity.version}")
+    if arguments.json:
+        print_json(entity_values(entity))
+    else:
+        print_line(named(f"entity {entity.name}", f": now at version {entity.version}"))
     tell_when_in_force()
     return 0
 
@@ -157,26 +174,11 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(entity_values(entity))
         return 0
-    print_line(entity.name)
+    print_line(Styled(entity.name, "name"))
     cascades = "yes" if entity.cascade else "no"
     rows = [("parent", entity.parent or "none"), ("cascade", cascades)]
     rows += [("metadata", format_pairs(entity.metadata) or "none")]
-    print_lines(table_lines((), [*rows, ("version", str(entity.version))], "  "))
-    return 0
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    entities = with_store(arguments, lambda store: all_of(store.policy.list_entities))
-    if arguments.json:
-        print_json([entity_values(entity) for entity in entities])
-    elif not entities:
-        print_note("no entities")
-    else:
-        rows = [
-            (e.name, e.parent or "-", "yes" if e.cascade else "no", format_pairs(e.metadata))
-            for e in entities
-        ]
-        print_lines(table_lines(("NAME", "PARENT", "CASCADE", "METADATA"), rows))
+    print_table(Table((), [*rows, ("version", str(entity.version))], "  "))
     return 0
 
 
@@ -206,12 +208,18 @@ def _delete(arguments: argparse.Namespace) -> int:
         return _not_there(arguments)
     warning = f"This deletes entity {name} with its limits and buckets, for ever."
     if not arguments.yes and not agrees(warning, name, "the entity's name"):
-        print_line(f"entity {name}: kept")
-        return 1
+        return _tell_deletion(arguments, deleted=False)
     change = change_of(arguments)
     with_store(arguments, lambda store: store.policy.delete_entity(name, change))
-    print_line(f"entity {name}: deleted")
-    return 0
+    return _tell_deletion(arguments, deleted=True)
+
+
+def _tell_deletion(arguments: argparse.Namespace, *, deleted: bool) -> int:
+    if arguments.json:
+        print_json({"name": arguments.name, "deleted": deleted})
+    else:
+        print_line(named(f"entity {arguments.name}", f": {'deleted' if deleted else 'kept'}"))
+    return 0 if deleted else 1
 
 
 def _find(arguments: argparse.Namespace) -> Entity | None:

@@ -2,12 +2,14 @@
 
 import argparse
 import os
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.archive import opened_archive
+from penstock.cli.actions import set_command
+from penstock.cli.output import print_json, print_line
+from penstock.cli.parser import Parser
 from penstock.cli.progress import ProgressLine
 from penstock.cli.store import add_store_flags, now_ms, with_store
-from penstock.cli.tables import print_json, print_line
 from penstock.config.durations import format_duration
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.settings import Settings
@@ -36,20 +38,18 @@ class Collected(NamedTuple):
     idle_buckets: int
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "gc",
-        help="remove idle buckets and old audit events now",
-        description="Remove idle buckets, and audit events that are older than the retention.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def declare(parser: Parser) -> None:
+    set_command(
+        parser,
+        _run,
+        "Remove idle buckets, and audit events that are older than the retention.",
+        EXAMPLES,
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="only show how much would be removed"
     )
-    add_store_flags(parser, reads=True)
+    add_store_flags(parser)
     add_flags(parser, ("audit_retention", "audit_archive"))
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -76,7 +76,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _count(store: RetentionStore, retention: Retention) -> Collected:
     now = now_ms()
-    return Collected(await retention.count_audit(now), await store.count_idle_buckets(now))
+    with ProgressLine("counting"):
+        return Collected(await retention.count_audit(now), await store.count_idle_buckets(now))
 
 
 async def _collect(store: RetentionStore, retention: Retention) -> Collected:

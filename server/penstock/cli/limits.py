@@ -3,12 +3,14 @@
 import argparse
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from penstock.cli.actions import add_action
+from penstock.cli.actions import add_action, add_actions
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.chains import Step, climb
-from penstock.cli.names import tell_if_not_there
+from penstock.cli.names import similar_names, similar_resource, tell_if_not_there
+from penstock.cli.output import print_json, print_line, print_lines, print_note, print_table
+from penstock.cli.parser import Parser
 from penstock.cli.scopes import describe, scope_values, shown_lines, shown_values
 from penstock.cli.store import (
     add_store_flags,
@@ -18,7 +20,7 @@ from penstock.cli.store import (
     tell_when_in_force,
     with_store,
 )
-from penstock.cli.tables import print_json, print_line, print_lines, print_note, table_lines
+from penstock.cli.styled import Table, named
 from penstock.config.kinds import UNAVAILABLE
 from penstock.config.rates import MAX_LIMITS, RATE_FORM, parse_limit
 from penstock.core.entities import SYSTEM, Scope, StoredLimits
@@ -80,11 +82,8 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser(
-        "limits", help="set, show or delete stored limits", description="Stored limits."
-    )
-    actions = group.add_subparsers(metavar="COMMAND", required=True)
+def declare(parser: Parser) -> None:
+    actions = add_actions(parser, "Stored limits.")
     for name, run, epilog, text in (
         ("set", _set, SET_EXAMPLES, "set the limits of a scope"),
         ("show", _show, SHOW_EXAMPLES, "show the limits of a scope"),
@@ -113,7 +112,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         if name == "delete":
             parser.add_argument("--yes", action="store_true", help="do not ask first")
         is_write = name in {"set", "delete"}
-        add_store_flags(parser, reads=not is_write, writes=is_write, creates=name == "set")
+        add_store_flags(parser, writes=is_write, creates=name == "set")
 
 
 def _scope(arguments: argparse.Namespace) -> Scope:
@@ -144,7 +143,11 @@ def _set(arguments: argparse.Namespace) -> int:
         wanted = StoredLimits(limits or before.limits, 0, unavailable or before.on_unavailable)
         return await store.policy.write_limits(scope, wanted, change_of(arguments))
 
-    print_line(f"{scope}: {describe(with_store(arguments, work))}")
+    stored = with_store(arguments, work)
+    if arguments.json:
+        print_json(scope_values(scope, stored))
+    else:
+        print_line(named(str(scope), f": {describe(stored)}"))
     tell_when_in_force()
     return 0
 
@@ -183,7 +186,21 @@ def _show(arguments: argparse.Namespace) -> int:
         print_json(shown_values(scope, stored, steps))
     else:
         print_lines(shown_lines(scope, stored, steps))
+    if stored is None and scope.resource is not None:
+        _tell_similar(arguments, scope.resource)
     return 0 if stored is not None or (steps and steps[0].resolved.limits) else 1
+
+
+def _tell_similar(arguments: argparse.Namespace, resource: str) -> None:
+    """Say so if a resource without limits has nearly the name of one with limits."""
+
+    async def work(store: Store) -> str:
+        if await store.policy.read_limits(Scope(None, resource)) is not None:
+            return ""
+        return await similar_resource(store, resource)
+
+    if meant := with_store(arguments, work):
+        print_note(f"resource {resource} has no limits{meant}")
 
 
 def _delete(arguments: argparse.Namespace) -> int:
@@ -191,17 +208,24 @@ def _delete(arguments: argparse.Namespace) -> int:
     check_somebody_is_there(arguments.yes, "delete the limits")
     stored = with_store(arguments, lambda store: store.policy.read_limits(scope))
     if stored is None:
-        print_line(f"{scope}: no limits")
-        return 1
+        meant = similar_names(arguments, scope.entity, scope.resource)
+        return _tell_deletion(arguments, scope, f"no limits{meant}", deleted=False)
     warning = f"This deletes the limits of {scope}: {describe(stored)}"
     if not arguments.yes and not agrees(warning):
-        print_line(f"{scope}: limits kept")
-        return 1
+        return _tell_deletion(arguments, scope, "limits kept", deleted=False)
     change = change_of(arguments)
     with_store(arguments, lambda store: store.policy.delete_limits(scope, change))
-    print_line(f"{scope}: limits deleted")
+    code = _tell_deletion(arguments, scope, "limits deleted", deleted=True)
     tell_when_in_force()
-    return 0
+    return code
+
+
+def _tell_deletion(arguments: argparse.Namespace, scope: Scope, what: str, *, deleted: bool) -> int:
+    if arguments.json:
+        print_json({**scope._asdict(), "deleted": deleted})
+    else:
+        print_line(named(str(scope), f": {what}"))
+    return 0 if deleted else 1
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -217,18 +241,20 @@ def _list(arguments: argparse.Namespace) -> int:
         )
         return await read_all_limits(policy, [Scope(name, resource) for name in names])
 
-    found = with_store(arguments, work)
+    found = with_store(arguments, work, "reading the limits")
     if arguments.json:
         print_json([scope_values(scope, stored) for scope, stored in found.items()])
         return 0
     if not found:
         print_note("no limits are stored" if resource is None else "no entity has its own limits")
+        if resource is not None:
+            _tell_similar(arguments, resource)
         return 0
     rows = [
         (scope.entity or "(all)", scope.resource or "(all)", describe(stored))
         for scope, stored in found.items()
     ]
-    print_lines(table_lines(("ENTITY", "RESOURCE", "LIMITS"), rows))
+    print_table(Table(("ENTITY", "RESOURCE", "LIMITS"), rows))
     return 0
 
 

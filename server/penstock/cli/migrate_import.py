@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.cli.actions import add_action
+from penstock.cli.output import print_json, print_line
 from penstock.cli.progress import ProgressLine
 from penstock.cli.store import add_store_flags, change_of, check_name, with_store
-from penstock.cli.tables import print_line
 from penstock.config.rates import format_rate
 from penstock.core.entities import Entity, Scope, StoredLimits, name_problem
 from penstock.core.limits import Limit
@@ -64,6 +64,8 @@ def _import(arguments: argparse.Namespace) -> int:
     told = f"{len(buckets):,} buckets with {used:,} tokens used"
     rate = f"{limit.name}={format_rate(limit)} for resource {resource}"
     if arguments.dry_run:
+        if arguments.json:
+            return _print_counts(len(buckets), used, 0)
         print_line(f"{arguments.file}: {told} would be brought in, under {rate}")
         return 0
     change = change_of(arguments)
@@ -73,9 +75,16 @@ def _import(arguments: argparse.Namespace) -> int:
         return await _bring_in(store, buckets, resource, limit, change)
 
     new = with_store(arguments, work)
+    if arguments.json:
+        return _print_counts(len(buckets), used, new)
     print_line(f"{arguments.file}: {told}, under {rate}: {new:,} brought in")
     if new < len(buckets):
         print_line(f"{len(buckets) - new:,} were there already, and are unchanged")
+    return 0
+
+
+def _print_counts(buckets: int, used: int, brought_in: int) -> int:
+    print_json({"buckets": buckets, "used": used, "brought_in": brought_in})
     return 0
 
 

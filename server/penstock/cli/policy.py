@@ -4,15 +4,18 @@ import argparse
 import asyncio
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from penstock.cli.actions import add_action
+from penstock.cli.actions import add_action, add_actions
 from penstock.cli.applying import make_changes
 from penstock.cli.asking import agrees, check_somebody_is_there
-from penstock.cli.changes import change_lines, change_values, count_changes
+from penstock.cli.changes import change_lines, change_values, count_changes, policy_values
 from penstock.cli.encodings import writes_unicode
 from penstock.cli.limits import read_all_limits
+from penstock.cli.output import print_json, print_line, print_lines, print_note
+from penstock.cli.parser import Parser
 from penstock.cli.store import (
     add_store_flags,
     all_of,
@@ -20,7 +23,7 @@ from penstock.cli.store import (
     tell_when_in_force,
     with_store,
 )
-from penstock.cli.tables import print_json, print_line, print_lines, print_note
+from penstock.cli.styled import change_line
 from penstock.config.policy_file import format_policy, read_policy
 from penstock.config.problems import RulesError
 from penstock.core.policy_diff import (
@@ -57,11 +60,8 @@ example:
 }
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser(
-        "policy", help="keep entities and limits in a file", description="Policy files."
-    )
-    actions = group.add_subparsers(metavar="COMMAND", required=True)
+def declare(parser: Parser) -> None:
+    actions = add_actions(parser, "Policy files.")
     for name, run, text in (
         ("apply", _apply, "show what a file changes, ask, and make the changes"),
         ("diff", _diff, "show what a file would change"),
@@ -81,30 +81,42 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         if name == "apply":
             parser.add_argument("--yes", action="store_true", help="do not ask first")
         is_apply = name == "apply"
-        add_store_flags(parser, reads=name == "diff", writes=is_apply, creates=is_apply)
+        add_store_flags(parser, writes=is_apply, creates=is_apply)
 
 
 def _apply(arguments: argparse.Namespace) -> int:
     changes, unnamed = _compare(arguments)
     if not changes:
-        print_line("nothing to do" + unnamed)
-        return 0
-    print_line(f"{count_changes(changes)}:")
-    print_lines(change_lines(changes[:SHOWN]))
-    if len(changes) > SHOWN:
-        more = f"… and {len(changes) - SHOWN} more"
-        print_line(f"{more}: `penstock policy diff -f {arguments.file}` shows all")
+        return _tell_applied(arguments, (), "nothing to do" + unnamed)
+    if not arguments.json:
+        _show_changes(arguments, changes)
     check_somebody_is_there(arguments.yes, "make these changes")
     count = f"{len(changes)} change" + ("" if len(changes) == 1 else "s")
     if not arguments.yes and not agrees(f"{count} to make{unnamed}."):
-        print_line("nothing changed")
+        _tell_applied(arguments, (), "nothing changed")
         return 1
     change = change_of(arguments)
     file = arguments.file
     if not with_store(arguments, lambda store: make_changes(store, changes, change, file)):
         raise KeyboardInterrupt
-    print_line(f"{count} made{unnamed}")
+    _tell_applied(arguments, changes, f"{count} made{unnamed}")
     tell_when_in_force()
+    return 0
+
+
+def _show_changes(arguments: argparse.Namespace, changes: Sequence[PolicyChange]) -> None:
+    print_line(f"{count_changes(changes)}:")
+    print_lines(map(change_line, change_lines(changes[:SHOWN])))
+    if len(changes) > SHOWN:
+        more = f"… and {len(changes) - SHOWN} more"
+        print_line(f"{more}: `penstock policy diff -f {arguments.file}` shows all")
+
+
+def _tell_applied(arguments: argparse.Namespace, made: Sequence[PolicyChange], what: str) -> int:
+    if arguments.json:
+        print_json([change_values(change) for change in made])
+    else:
+        print_line(what)
     return 0
 
 
@@ -113,14 +125,17 @@ def _diff(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([change_values(change) for change in changes])
     elif changes:
-        print_lines(change_lines(changes))
+        print_lines(map(change_line, change_lines(changes)))
     else:
         print_note("no changes" + unnamed)
     return 1 if changes else 0
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    policy = with_store(arguments, read_stored)
+    policy = with_store(arguments, read_stored, "reading the store")
+    if arguments.json:
+        print_json(policy_values(policy))
+        return 0
     print(format_policy(policy, in_ascii=not writes_unicode()), end="")
     return 0
 
@@ -128,7 +143,7 @@ def _export(arguments: argparse.Namespace) -> int:
 def _compare(arguments: argparse.Namespace) -> tuple[list[PolicyChange], str]:
     """The changes, and a text about what is stored but not in the file."""
     text = read_file(arguments.file)
-    stored = with_store(arguments, read_stored)
+    stored = with_store(arguments, read_stored, "reading the store")
     stay = {} if arguments.prune else stored.entities
     name = "standard input" if arguments.file == "-" else arguments.file
     try:

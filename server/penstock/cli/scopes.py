@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli.chains import Step
-from penstock.cli.tables import format_limits, limit_lines, limit_values, stored_values
+from penstock.cli.styled import Line, Table, named
+from penstock.cli.tables import format_limits, limit_table, limit_values, stored_values
 from penstock.core.entities import Resolved, Scope, StoredLimits
 
 
@@ -41,11 +42,13 @@ def _in_force_values(resolved: Resolved) -> dict[str, Any]:
     return {"from": source, "limits": limit_values(resolved.limits)}
 
 
-def shown_lines(scope: Scope, stored: StoredLimits | None, steps: Sequence[Step]) -> list[str]:
+def shown_lines(
+    scope: Scope, stored: StoredLimits | None, steps: Sequence[Step]
+) -> list[Line | Table]:
     if stored is None:
-        lines = [f"{scope}: no limits" + (" of its own" if steps else "")]
+        lines: list[Line | Table] = [f"{scope}: no limits" + (" of its own" if steps else "")]
     else:
-        lines = [f"{scope}: version {stored.version}", *limit_lines(stored.limits)]
+        lines = [named(str(scope), f": version {stored.version}"), limit_table(stored.limits)]
         if stored.on_unavailable:
             lines.append(f"  on unavailable: {stored.on_unavailable}")
     for number, step in enumerate(steps):
@@ -53,20 +56,20 @@ def shown_lines(scope: Scope, stored: StoredLimits | None, steps: Sequence[Step]
     return lines
 
 
-def _in_force_lines(step: Step, asked: Scope) -> list[str]:
+def _in_force_lines(step: Step, asked: Scope) -> list[Line | Table]:
     limits, scope = step.resolved
     if scope is None:
         return ["in force: no limits"]
     if scope == asked:
         return ["in force: the limits above"]
-    return [f"in force: the limits of {scope}", *limit_lines(limits)]
+    return [f"in force: the limits of {scope}", limit_table(limits)]
 
 
-def _parent_lines(step: Step) -> list[str]:
+def _parent_lines(step: Step) -> list[Line | Table]:
     limits, scope = step.resolved
     name = step.key.entity
     if not step.is_counted:
         return [f"parent {name}: not counted, because an entity below does not cascade"]
     if scope is None:
         return [f"parent {name}: no limits"]
-    return [f"parent {name}: also counted, by the limits of {scope}", *limit_lines(limits)]
+    return [f"parent {name}: also counted, by the limits of {scope}", limit_table(limits)]

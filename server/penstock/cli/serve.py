@@ -4,8 +4,10 @@ import argparse
 import asyncio
 import logging
 import os
-from typing import Any, Final
+from typing import Final
 
+from penstock.cli.actions import set_command
+from penstock.cli.parser import Parser
 from penstock.config.flags import add_flags, read_settings, refuse_gone
 from penstock.config.reference import find_ignored
 from penstock.telemetry.logs import set_up
@@ -23,16 +25,9 @@ moved to other servers.
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "serve",
-        help="run the server",
-        description="Serve Envoy's Rate Limit Service over gRPC.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(parser: Parser) -> None:
+    set_command(parser, _run, "Serve Envoy's Rate Limit Service over gRPC.", EXAMPLES)
     add_flags(parser)
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

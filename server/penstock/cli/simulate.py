@@ -7,14 +7,16 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from penstock.cli.actions import add_json_flag, set_command
+from penstock.cli.output import print_json, print_lines, print_note
+from penstock.cli.parser import Parser
 from penstock.cli.policy import read_file, read_stored
 from penstock.cli.progress import ProgressLine
 from penstock.cli.simulation_csv import DeniedRows
 from penstock.cli.simulation_text import report_lines
 from penstock.cli.simulation_values import report_values
-from penstock.cli.tables import print_json, print_lines, print_note
 from penstock.config.durations import format_duration
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.policy_file import read_policy
@@ -53,13 +55,9 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "simulate",
-        help="try other rules or limits on recorded requests",
-        description="Replay a trace of requests, and show who would have been limited.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def declare(parser: Parser) -> None:
+    set_command(
+        parser, _run, "Replay a trace of requests, and show who would have been limited.", EXAMPLES
     )
     parser.add_argument(
         "--trace",
@@ -89,7 +87,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="show the N descriptors that are denied most, 0: all (default: %(default)s)",
     )
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print JSON for scripts")
+    add_json_flag(output)
     output.add_argument(
         "--csv", action="store_true", help="print a CSV row for each denial, and no report"
     )
@@ -100,7 +98,6 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
             "counting", "record_hash_key",
         ),
     )  # fmt: skip
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

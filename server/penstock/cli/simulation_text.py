@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from penstock.cli.simulation_csv import descriptor_text
-from penstock.cli.tables import format_time, table_lines
+from penstock.cli.styled import Line, Part, Styled, Table
+from penstock.cli.tables import format_time
 from penstock.config.durations import format_duration
 from penstock.traffic.comparison import Comparison
 from penstock.traffic.replay import TraceClock
@@ -25,11 +26,11 @@ MARKS: Final = {Outcome.DENIED: "", Outcome.OVERDRAWN: " (report)", Outcome.SHAD
 
 def report_lines(
     sides: Sequence[Side], compared: Comparison | None, clock: TraceClock, top: int | None
-) -> Iterator[str]:
+) -> Iterator[Line | Table]:
     begin, end = format_time(clock.first_ms), format_time(clock.now_ms)
     yield f"{sides[-1].tally.requests:,} requests, {begin} to {end}"
     yield ""
-    yield from _total_lines(sides)
+    yield _total_table(sides)
     yield ""
     yield from _rule_lines(sides, top)
     yield from _limited_lines(sides, top)
@@ -41,7 +42,7 @@ def report_lines(
     yield from _plot_lines(sides)
 
 
-def _total_lines(sides: Sequence[Side]) -> list[str]:
+def _total_table(sides: Sequence[Side]) -> Table:
     tallies = [side.tally for side in sides]
     rows = [
         ("OK", [tally.outcomes[Outcome.OK] for tally in tallies]),
@@ -55,7 +56,7 @@ def _total_lines(sides: Sequence[Side]) -> list[str]:
     return _table(("REQUESTS", *_names(sides)), shown)
 
 
-def _rule_lines(sides: Sequence[Side], top: int | None) -> Iterator[str]:
+def _rule_lines(sides: Sequence[Side], top: int | None) -> Iterator[Line | Table]:
     """What the servers would count: `total_hits` and `over_limit` of each rule."""
     paths = {path for side in sides for path, counts in side.hits.items() if counts[0]}
     rows = []
@@ -66,12 +67,12 @@ def _rule_lines(sides: Sequence[Side], top: int | None) -> Iterator[str]:
     rows.sort(key=lambda row: (-row[1][-1], -row[1][-2], row[0]))
     header = [f"{what}{name}" for name in _names(sides, " ") for what in ("HITS", "OVER")]
     if rows:
-        yield from _table(("RULE", *header), rows[:top])
+        yield _table(("RULE", *header), rows[:top])
         yield from _more(len(rows), top)
         yield ""
 
 
-def _limited_lines(sides: Sequence[Side], top: int | None) -> Iterator[str]:
+def _limited_lines(sides: Sequence[Side], top: int | None) -> Iterator[Line | Table]:
     keys = {key for side in sides for key in side.tally.limited}
     none = Limited(0)
     found = [(key, [side.tally.limited.get(key, none) for side in sides]) for key in keys]
@@ -87,19 +88,19 @@ def _limited_lines(sides: Sequence[Side], top: int | None) -> Iterator[str]:
         rows.append((_who(who), name, *[f"{one.count:,}" for one in limited], *times, wait))
     names = _names(sides) if len(sides) > 1 else ["TIMES"]
     if rows:
-        yield from table_lines(("LIMITED", "BY", *names, "FIRST", "LAST", "LONGEST WAIT"), rows)
+        yield Table(("LIMITED", "BY", *names, "FIRST", "LAST", "LONGEST WAIT"), rows)
         yield from _more(len(found), top)
         yield ""
 
 
-def _who_lines(what: str, who: Mapping[Who, int], top: int | None) -> Iterator[str]:
+def _who_lines(what: str, who: Mapping[Who, int], top: int | None) -> Iterator[Line | Table]:
     yield f"{what}: {_descriptors(len(who))}"
     for one, count in list(who.items())[:top]:
         yield f"  {_who(one)}: denied {count:,} {'time' if count == 1 else 'times'}"
     yield from _more(len(who), top)
 
 
-def _plot_lines(sides: Sequence[Side]) -> Iterator[str]:
+def _plot_lines(sides: Sequence[Side]) -> Iterator[Line | Table]:
     length_ms, first = sides[0].tally.timeline.slices(MOST_ROWS)
     slices = [first, *[side.tally.timeline.slices(MOST_ROWS)[1] for side in sides[1:]]]
     most = max(sum(one.counts) for one in first)
@@ -109,25 +110,25 @@ def _plot_lines(sides: Sequence[Side]) -> Iterator[str]:
     columns = shutil.get_terminal_size().columns
     bar = (columns - len(labels[0])) // len(sides) - widest - 4
     bar = max(LEAST_BAR, bar)
-    each = format_duration(length_ms)
-    yield f"requests over time, {each} a row: █ OK, ░ denied, and how many were denied"
+    every = format_duration(length_ms)
+    yield f"requests over time, {every} a row: █ OK, ░ denied, and how many were denied"
     if len(sides) > 1:
         names = [f"{side.name:<{bar + widest + 2}}" for side in sides]
         yield f"{' ' * len(labels[0])}  {'  '.join(names)}".rstrip()
     for row, label in enumerate(labels):
-        parts = [
-            f"{_bar(each[row], most, bar)}  {texts[row]:>{widest}}"
-            for each, texts in zip(slices, denied, strict=True)
-        ]
-        yield f"{label}  {'  '.join(parts)}"
+        line: list[Part] = [label]
+        for each, texts in zip(slices, denied, strict=True):
+            line += ["  ", *_bar(each[row], most, bar), f"  {texts[row]:>{widest}}"]
+        yield line
 
 
-def _bar(one: TimeSlice, most: int, width: int) -> str:
+def _bar(one: TimeSlice, most: int, width: int) -> list[Part]:
     """A bar for all requests. Its end stands for those that were denied, however few."""
     total, denied = sum(one.counts), one.counts[Outcome.DENIED]
     full = -(-total * width // most)
     over = min(full, -(-denied * width // most))
-    return ("█" * (full - over) + "░" * over).ljust(width)
+    rest = " " * (width - full)
+    return [Styled("█" * (full - over), "good"), Styled("░" * over, "bad"), rest]
 
 
 def _label(start_ms: int, length_ms: int) -> str:
@@ -146,7 +147,7 @@ def _names(sides: Sequence[Side], before: str = "") -> list[str]:
     return [f"{before}{side.name.upper()}" for side in sides]
 
 
-def _table(header: Sequence[str], rows: Sequence[tuple[str, Sequence[int]]]) -> list[str]:
+def _table(header: Sequence[str], rows: Sequence[tuple[str, Sequence[int]]]) -> Table:
     """A name, and numbers that are aligned to the right."""
     columns = list(zip(*[numbers for _, numbers in rows], strict=True))
     widths = [
@@ -158,7 +159,7 @@ def _table(header: Sequence[str], rows: Sequence[tuple[str, Sequence[int]]]) -> 
         [name, *[f"{number:>{width},}" for number, width in zip(numbers, widths, strict=True)]]
         for name, numbers in rows
     ]
-    return table_lines((header[0], *titles), cells)
+    return Table((header[0], *titles), cells)
 
 
 def _who(who: Who) -> str:

@@ -10,7 +10,6 @@ from penstock.traffic.replay import TraceClock
 from penstock.traffic.simulation import Side
 from penstock.traffic.tally import Outcome, Who
 from penstock.traffic.timeline import MAX_SLICES
-from penstock.traffic.times import format_time_ms
 
 
 def report_values(
@@ -23,8 +22,8 @@ def report_values(
     """The keys are always the same. Without a policy in force, its values are null."""
     return {
         "requests": sides[-1].tally.requests,
-        "first": format_time_ms(clock.first_ms),
-        "last": format_time_ms(clock.now_ms),
+        "first_ms": clock.first_ms,
+        "last_ms": clock.now_ms,
         "out_of_order": clock.late,
         "bad_lines": notes.bad_lines,
         "cut_files": notes.cut_files,
@@ -55,7 +54,7 @@ def _side_values(side: Side, top: int | None) -> dict[str, Any]:
         "slice_ms": length_ms,
         "over_time": [
             {
-                "start": format_time_ms(one.start_ms),
+                "start_ms": one.start_ms,
                 **{outcome_text(outcome): one.counts[outcome] for outcome in Outcome},
             }
             for one in slices
@@ -73,9 +72,9 @@ def _limited_list(side: Side, top: int | None) -> list[dict[str, Any]]:
             "limit": limit,
             "outcome": outcome_text(outcome),
             "count": one.count,
-            "first": format_time_ms(one.first_ms),
-            "last": format_time_ms(one.last_ms),
-            "longest_wait_s": one.longest_wait_s,
+            "first_ms": one.first_ms,
+            "last_ms": one.last_ms,
+            "longest_wait_ms": one.longest_wait_s * 1000,
         }
         for (who, limit, outcome), one in found[:top]
     ]

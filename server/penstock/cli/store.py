@@ -8,7 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from penstock.cli.tables import print_note
+from penstock.cli.actions import add_json_flag
+from penstock.cli.output import print_note
+from penstock.cli.progress import ProgressLine
 from penstock.config.flags import DECLARED, add_flags, read_settings
 from penstock.core.entities import name_problem
 from penstock.core.foreign_text import is_plain, show
@@ -25,13 +27,11 @@ PAGE: Final = 100
 def add_store_flags(
     parser: argparse.ArgumentParser,
     *,
-    reads: bool = False,
     writes: bool = False,
     creates: bool = False,
 ) -> None:
-    """Add `--store`, and the flags of all commands that read or write."""
-    if reads:
-        parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    """Add `--store` and `--json`, and the flags of all commands that write."""
+    add_json_flag(parser)
     if writes:
         text = "who makes the change, for the audit (default: your user name)"
         parser.add_argument("--by", metavar="NAME", help=text)
@@ -41,10 +41,13 @@ def add_store_flags(
     add_flags(parser, ("store",))
 
 
-def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
+def with_store(
+    arguments: argparse.Namespace, work: Callable[[Store], Awaitable[T]], doing: str = ""
+) -> T:
     """Do the work of a command on the store that its flags or the environment name.
 
-    A missing store is an error, because a new and empty store would hide a wrong name.
+    `doing` says what the work is, if the work may take long. A missing store
+    is an error, because a new and empty store would hide a wrong name.
     """
     settings = read_settings(arguments, os.environ)
     url = settings.store
@@ -68,7 +71,10 @@ def with_store(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[
         finally:
             await store.close()
 
-    return asyncio.run(run())
+    if not doing:
+        return asyncio.run(run())
+    with ProgressLine(doing):
+        return asyncio.run(run())
 
 
 def _how_to_name_it(may_create: bool | None) -> str:

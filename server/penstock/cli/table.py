@@ -4,12 +4,15 @@ import argparse
 import asyncio
 import os
 import re
-from typing import Any, Final
+from typing import Final
 
 from penstock import __version__
+from penstock.cli.actions import add_action, add_actions, add_json_flag
 from penstock.cli.asking import agrees, check_somebody_is_there
+from penstock.cli.output import print_json, print_line, print_note, print_table
+from penstock.cli.parser import Parser
 from penstock.cli.progress import ProgressLine
-from penstock.cli.tables import print_line, print_note
+from penstock.cli.styled import Styled, Table
 from penstock.config.flags import add_flags, read_settings
 from penstock.errors import ConfigError
 from penstock.store.open import open_table
@@ -40,17 +43,13 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    group = commands.add_parser(
-        "table", help="create, show or delete a DynamoDB table", description="DynamoDB tables."
-    )
-    actions = group.add_subparsers(metavar="COMMAND", required=True)
-    create = actions.add_parser(
-        "create",
-        help="create the table, or add what is missing",
-        description="Create a table for a server's buckets, and wait until the table is ready.\n"
-        "If the table exists, the command adds what is missing and changes nothing else.",
-        epilog=CREATE_EXAMPLES,
+def declare(parser: Parser) -> None:
+    actions = add_actions(parser, "DynamoDB tables.")
+    text = "create the table, or add what is missing"
+    create = add_action(actions, "create", _create, text, CREATE_EXAMPLES)
+    create.description = (
+        "Create a table for a server's buckets, and wait until the table is ready.\n"
+        "If the table exists, the command adds what is missing and changes nothing else."
     )
     create.add_argument(
         "--stream",
@@ -70,22 +69,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="units a second that a new table can serve at once, before AWS sees any load "
         "(on demand 12000,4000 by default, and at least; AWS charges once for more)",
     )
-    status = actions.add_parser(
-        "status",
-        help="show the table, and whether it is ready",
-        description="Show the table as AWS describes it, and whether a server can use it.",
-        epilog=STATUS_EXAMPLES,
-    )
-    delete = actions.add_parser(
-        "delete",
-        help="delete the table and everything in it",
-        description="Delete the table and everything in it, and wait until the table is deleted.",
-        epilog=DELETE_EXAMPLES,
-    )
+    text = "show the table, and whether it is ready"
+    status = add_action(actions, "status", _status, text, STATUS_EXAMPLES)
+    status.description = "Show the table as AWS describes it, and whether a server can use it."
+    text = "delete the table and everything in it"
+    delete = add_action(actions, "delete", _delete, text, DELETE_EXAMPLES)
+    delete.description = f"{delete.description} The command waits until the table is deleted."
     delete.add_argument("--yes", action="store_true", help="do not ask first")
-    for parser, run in ((create, _create), (status, _status), (delete, _delete)):
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        parser.set_defaults(run=run)
+    for parser in (create, status, delete):
+        add_json_flag(parser)
         add_flags(parser, ("store",))
 
 
@@ -99,6 +91,16 @@ def _create(arguments: argparse.Namespace) -> int:
                 __version__, progress, stream=arguments.stream, capacity=capacity, warm=warm
             )
         )
+    if arguments.json:
+        print_json(
+            {
+                "table": created.place,
+                "created": created.is_new,
+                "added": list(created.added),
+                "notes": list(created.notes),
+            }
+        )
+        return 0
     for note in created.notes:
         print_note(f"{created.place}: {note}")
     done = "created" if created.is_new else "exists already"
@@ -112,12 +114,17 @@ def _status(arguments: argparse.Namespace) -> int:
     admin = open_table(read_settings(arguments, os.environ).store)
     with _Progress() as progress:
         report = asyncio.run(admin.status(progress))
-    print_line(report.place)
-    width = max((len(name) for name, _ in report.rows), default=0)
-    for name, value in report.rows:
-        print_line(f"  {name:{width}}  {value}")
-    print_line("ready" if report.fault is None else f"not ready: {report.fault}")
-    return 0 if report.fault is None else 1
+    is_ready = report.fault is None
+    if arguments.json:
+        facts = {"fault": report.fault, "facts": dict(report.rows)}
+        print_json({"table": report.place, "ready": is_ready, **facts})
+        return 0 if is_ready else 1
+    print_line(Styled(report.place, "name"))
+    if report.rows:
+        print_table(Table((), report.rows, "  "))
+    state = Styled("ready", "good") if is_ready else Styled(f"not ready: {report.fault}", "bad")
+    print_line(state)
+    return 0 if is_ready else 1
 
 
 def _delete(arguments: argparse.Namespace) -> int:
@@ -126,15 +133,21 @@ def _delete(arguments: argparse.Namespace) -> int:
     with _Progress() as progress:
         report = asyncio.run(admin.find(progress))
     if not report.rows:
-        print_line(f"{report.place}: not found")
-        return 0
+        return _tell_deletion(arguments, report.place, "not found", deleted=False)
     warning = f"This deletes {report.place} and everything in it, for ever."
     if not arguments.yes and not agrees(warning, admin.location.table, "the table's name"):
-        print_line(f"{report.place}: kept")
+        _tell_deletion(arguments, report.place, "kept", deleted=False)
         return 1
     with _Progress() as progress:
         asyncio.run(admin.delete(progress))
-    print_line(f"{report.place}: deleted")
+    return _tell_deletion(arguments, report.place, "deleted", deleted=True)
+
+
+def _tell_deletion(arguments: argparse.Namespace, table: str, what: str, *, deleted: bool) -> int:
+    if arguments.json:
+        print_json({"table": table, "deleted": deleted})
+    else:
+        print_line(f"{table}: {what}")
     return 0
 
 
@@ -167,7 +180,7 @@ class _Progress(ProgressLine):
         super().__init__()
         self._told = ""
 
-    def __call__(self, what: str, elapsed_s: float) -> None:
-        if not self.show(what, f" … {elapsed_s:.0f} s") and what != self._told:
+    def __call__(self, what: str, _elapsed_s: float) -> None:
+        if not self.show(what) and what != self._told:
             print_note(f"{what} …")
         self._told = what

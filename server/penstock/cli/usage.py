@@ -4,11 +4,16 @@ import argparse
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from penstock.cli.actions import set_command
 from penstock.cli.counts import read_count
+from penstock.cli.names import similar_names
+from penstock.cli.output import print_csv, print_json, print_line, print_note, print_table
+from penstock.cli.parser import Parser
 from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms, with_store
-from penstock.cli.tables import print_csv, print_json, print_line, print_lines, print_note
 from penstock.cli.time_spans import TimeSpan, read_span
-from penstock.cli.usage_plot import Row, plot_lines, tokens
+from penstock.cli.usage_plot import Row, plot_table, tokens
+from penstock.config.similar import did_you_mean
+from penstock.core.limits import MILLI
 from penstock.core.take import Key
 from penstock.core.usage import NOTHING, Used, Window, WindowUsage, total
 from penstock.errors import ConfigError
@@ -39,14 +44,8 @@ examples:
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser(
-        "usage",
-        help="show what entities consumed",
-        description="Show what an entity consumed in each hour, day or month.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(parser: Parser) -> None:
+    set_command(parser, _run, "Show what an entity consumed in each hour, day or month.", EXAMPLES)
     parser.add_argument("entity", metavar="ENTITY", nargs="?", help="usage of this entity")
     parser.add_argument("--resource", metavar="R", help="only of resource R (default: all)")
     parser.add_argument(
@@ -72,9 +71,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--limit", metavar="L", help="show bars for limit L, and sort by it (default: takes)"
     )
-    add_store_flags(parser, reads=True)
+    add_store_flags(parser)
     parser.add_argument("--csv", action="store_true", help="print CSV for spreadsheets")
-    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -89,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     # Entities of rules have no usage, but may be asked for.
     check_plain("entity", arguments.entity)
     span = read_span(Window(arguments.window), arguments.since, arguments.until, now_ms())
-    windows = with_store(arguments, _reading(arguments, span))
+    windows = with_store(arguments, _reading(arguments, span), "reading the usage")
     if arguments.json:
         print_json(_values(arguments, span, windows))
     elif arguments.csv:
@@ -97,7 +95,8 @@ def _run(arguments: argparse.Namespace) -> int:
     elif windows:
         _show(arguments, span, windows)
     else:
-        _tell_nothing(arguments.entity, span)
+        meant = similar_names(arguments, arguments.entity, arguments.resource)
+        _tell_nothing(arguments.entity, span, meant)
     return 0 if windows else 1
 
 
@@ -113,6 +112,7 @@ def _run_top(arguments: argparse.Namespace) -> int:
     entities = with_store(
         arguments,
         lambda store: find_top(store.usage, arguments.resource, *span, count, arguments.limit),
+        "reading the usage",
     )
     if arguments.json:
         named = [{"entity": one.entity, **_used(one.used)} for one in entities]
@@ -127,12 +127,12 @@ def _run_top(arguments: argparse.Namespace) -> int:
         print_line(f"{arguments.resource}, {span.first} to {span.last}")
         _plot(arguments.limit, "ENTITY", [Row(*one) for one in entities])
     else:
-        _tell_nothing(arguments.resource, span)
+        _tell_nothing(arguments.resource, span, similar_names(arguments, None, arguments.resource))
     return 0 if entities else 1
 
 
-def _tell_nothing(name: str, span: TimeSpan) -> None:
-    print_note(f"{name}: no usage from {span.first} to {span.last}")
+def _tell_nothing(name: str, span: TimeSpan, meant: str) -> None:
+    print_note(f"{name}: no usage from {span.first} to {span.last}{meant}")
 
 
 def _reading(
@@ -181,8 +181,8 @@ def _order(one: EntityUsage, limit: str | None) -> tuple[int, str]:
 def _plot(limit: str | None, header: str, rows: Sequence[Row]) -> None:
     limits = _limits(row.used for row in rows)
     if limit is not None and limit not in limits:
-        print_note(f"--limit: nothing was consumed of '{limit}'")
-    print_lines(plot_lines(header, rows, limits, limit))
+        print_note(f"--limit: nothing was consumed of '{limit}'{did_you_mean(limit, limits)}")
+    print_table(plot_table(header, rows, limits, limit))
 
 
 def _print_windows(windows: Sequence[WindowUsage]) -> None:
@@ -207,13 +207,18 @@ def _limits(parts: Any) -> list[str]:
 def _values(
     arguments: argparse.Namespace, span: TimeSpan, windows: Sequence[WindowUsage]
 ) -> dict[str, Any]:
-    values: dict[str, Any] = {"entity": arguments.entity, **_span(span)}
+    values: dict[str, Any] = {"entity": arguments.entity, **_span(span), "children": None}
     if arguments.children:
         values["children"] = [
             {"entity": one.entity, **_used(one.used)} for one in sum_by_entity(windows)
         ]
     values["windows"] = [
-        {**one.key._asdict(), "start": one.window.label(one.start_ms), **_used(one.used)}
+        {
+            **one.key._asdict(),
+            "start": one.window.label(one.start_ms),
+            "start_ms": one.start_ms,
+            **_used(one.used),
+        }
         for one in windows
     ]
     return {**values, "total": _used(total(one.used for one in windows))}
@@ -224,9 +229,6 @@ def _span(span: TimeSpan) -> dict[str, str]:
 
 
 def _used(used: Used) -> dict[str, Any]:
-    """Amounts in tokens, as in the other commands."""
-    amounts = {
-        limit: amount // 1000 if amount % 1000 == 0 else amount / 1000
-        for limit, amount in sorted(used.amounts.items())
-    }
+    """Amounts in whole tokens, as in the other commands."""
+    amounts = {limit: amount // MILLI for limit, amount in sorted(used.amounts.items())}
     return {TAKES: used.takes, "amounts": amounts}

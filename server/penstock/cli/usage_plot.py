@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from penstock.cli.tables import table_lines, text_width
+from penstock.cli.columns import table_lines, text_width
+from penstock.cli.styled import Part, Styled, Table
 from penstock.core.limits import MILLI
 from penstock.core.usage import Used
 
@@ -22,11 +23,11 @@ class Row(NamedTuple):
     has_bar: bool = True
 
 
-def plot_lines(
+def plot_table(
     header: str, rows: Sequence[Row], limits: Sequence[str], by: str | None = None
-) -> list[str]:
-    """The lines of a table. The bars show the limit `by`; None: the takes."""
-    cells = [
+) -> Table:
+    """The bars show the limit `by`; None: the takes."""
+    cells: list[list[Part]] = [
         [row.name, f"{row.used.takes:,}", *[_shown(row.used, limit) for limit in limits]]
         for row in rows
     ]
@@ -36,8 +37,9 @@ def plot_lines(
     amounts = [row.used.takes if by is None else row.used.amounts.get(by, 0) for row in rows]
     most = max((n for n, row in zip(amounts, rows, strict=True) if row.has_bar), default=0)
     for cell, row, amount in zip(cells, rows, amounts, strict=True):
-        cell.append(BAR * _length(amount, most, room) if row.has_bar else "")
-    return table_lines([*headers, ""], cells, "  ")
+        bar = BAR * _length(amount, most, room) if row.has_bar else ""
+        cell.append(Styled(bar, "good"))
+    return Table([*headers, ""], cells, "  ")
 
 
 def tokens(amount: int) -> str:

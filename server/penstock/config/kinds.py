@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from penstock.config.cores import usable_cores
 from penstock.config.durations import format_duration, parse_rounded_ms
+from penstock.config.similar import did_you_mean
 from penstock.core.counting import Counting
 
 Address = tuple[str, int]
@@ -113,7 +114,9 @@ def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
             return name
         if name in others:
             return others[name]
-        raise ValueError(f"'{text}' is not one of {', '.join(choices)}")
+        raise ValueError(
+            f"'{text}' is not one of {', '.join(choices)}{did_you_mean(name, choices)}"
+        )
 
     return parse
 
@@ -137,6 +140,7 @@ class Kind:
 
 
 TEXT: Final = Kind(_text, "TEXT")
+PATH: Final = Kind(_text, "PATH")
 BOOL: Final = Kind(_bool, "BOOL", lambda value: "true" if value else "false")
 PORT: Final = Kind(_port, "PORT")
 ADDRESS: Final = Kind(_address, "HOST:PORT", _show_address)
@@ -163,6 +167,7 @@ COUNTING: Final = Kind(
 UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
 TRANSPORT: Final = Kind(_one_of("native", "grpcio"), "native|grpcio")
 EVENT_LOOP: Final = Kind(_one_of("auto", "uvloop", "asyncio"), "auto|uvloop|asyncio")
+VALUES: Final = Kind(_one_of("shown", "hashed", "hidden"), "shown|hashed|hidden")
 DECISIONS: Final = Kind(_one_of("auto", "on", "off"), "auto|on|off")
 # The reference server knows more names.
 LEVEL: Final = Kind(

@@ -23,6 +23,7 @@ from penstock.config.kinds import (
     MESSAGE_BYTES,
     NAMES,
     PAIRS,
+    PATH,
     PORT,
     PROTOCOL,
     REQUEST_BYTES,
@@ -33,6 +34,7 @@ from penstock.config.kinds import (
     TEXT,
     TRANSPORT,
     UNAVAILABLE,
+    VALUES,
     WORKERS,
     Address,
     Kind,
@@ -54,7 +56,7 @@ def _setting(env: str, kind: Kind, default: Any, doc: str, *, is_secret: bool = 
 class Settings:
     config: str = _setting(
         "PENSTOCK_CONFIG",
-        TEXT,
+        PATH,
         "",
         "rules file, or directory of rules files; the default comes from RUNTIME_*",
     )
@@ -75,7 +77,7 @@ class Settings:
     )
     grpc_port: int = _setting("GRPC_PORT", PORT, 8081, "port to listen on; 0 picks a free one")
     grpc_uds: str = _setting(
-        "GRPC_UDS", TEXT, "", "unix socket to listen on, instead of an address and a port"
+        "GRPC_UDS", PATH, "", "unix socket to listen on, instead of an address and a port"
     )
     grpc_max_connection_age: int = _setting(
         "GRPC_MAX_CONNECTION_AGE",
@@ -97,19 +99,19 @@ class Settings:
     )
     grpc_server_tls_cert: str = _setting(
         "GRPC_SERVER_TLS_CERT",
-        TEXT,
+        PATH,
         "",
         "PEM file with the certificate chain; a new file is used without a restart",
     )
     grpc_server_tls_key: str = _setting(
         "GRPC_SERVER_TLS_KEY",
-        TEXT,
+        PATH,
         "",
         "PEM file with the private key; a new file is used without a restart",
     )
     grpc_client_tls_cacert: str = _setting(
         "GRPC_CLIENT_TLS_CACERT",
-        TEXT,
+        PATH,
         "",
         "PEM file with CAs; clients must have a certificate from one of these CAs; "
         "a new file is used without a restart",
@@ -165,7 +167,21 @@ class Settings:
     )
     debug_host: str = _setting("DEBUG_HOST", TEXT, ANY_IPV4, "address of the debug port")
     debug_port: int = _setting(
-        "DEBUG_PORT", PORT, 6070, "debug port: /rlconfig, /stats; 0 picks a free one"
+        "DEBUG_PORT", PORT, 6070, "debug port: /console, /rlconfig, /stats; 0 picks a free one"
+    )
+    console_token: str = _setting(
+        "PENSTOCK_CONSOLE_TOKEN",
+        TEXT,
+        "",
+        "token that opens the console on the debug port to other machines, at least 16 characters; "
+        "empty: only clients on the same machine can open the console, without a token",
+        is_secret=True,
+    )
+    console_values: str = _setting(
+        "PENSTOCK_CONSOLE_VALUES",
+        VALUES,
+        "shown",
+        "how the console shows names of entities and values of clients",
     )
     ready_needs_store: bool = _setting(
         "PENSTOCK_READY_NEEDS_STORE",
@@ -225,19 +241,19 @@ class Settings:
     )
     config_grpc_xds_client_tls_cert: str = _setting(
         "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
-        TEXT,
+        PATH,
         "",
         "PEM file with the certificate for the xDS server; the next connection uses a new file",
     )
     config_grpc_xds_client_tls_key: str = _setting(
         "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
-        TEXT,
+        PATH,
         "",
         "PEM file with the private key for the xDS server; the next connection uses a new file",
     )
     config_grpc_xds_server_tls_cacert: str = _setting(
         "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
-        TEXT,
+        PATH,
         "",
         "PEM file with CAs; the xDS server must have a certificate from one of these CAs, or from "
         "one of the system's if this is empty; the next connection uses a new file",
@@ -279,7 +295,7 @@ class Settings:
         "largest response of the xDS server in bytes; 20,000 rules take 1 to 5 MB",
     )
     runtime_root: str = _setting(
-        "RUNTIME_ROOT", TEXT, "", "first part of the path of the rules directory"
+        "RUNTIME_ROOT", PATH, "", "first part of the path of the rules directory"
     )
     runtime_subdirectory: str = _setting(
         "RUNTIME_SUBDIRECTORY", TEXT, "", "second part of the path of the rules directory"
@@ -343,7 +359,7 @@ class Settings:
     )
     audit_archive: str = _setting(
         "PENSTOCK_AUDIT_ARCHIVE",
-        TEXT,
+        PATH,
         "",
         "where audit events go before the store removes them: a directory, or "
         "s3://BUCKET/PREFIX?region=REGION",
@@ -385,7 +401,7 @@ class Settings:
     )
     record_trace: str = _setting(
         "PENSTOCK_RECORD_TRACE",
-        TEXT,
+        PATH,
         "",
         "directory to record requests in, for `penstock simulate`; empty: record nothing",
     )

@@ -123,18 +123,24 @@ class Counting:
         # Round to six digits, so that 0.57 of 100 is 57.
         return burst - int(round(burst * self._near_limit_ratio, 6))
 
-    def count(self, counts: Counts, decision: Decision) -> None:
-        """Count a decision, and each descriptor's part of it."""
+    def count(self, counts: Counts, decision: Decision) -> bool:
+        """Count a decision, and each descriptor's part of it.
+
+        Returns whether some descriptor is over its limit, or would be without shadow mode.
+        """
+        is_refused = False
         (counts.over if decision.over else counts.ok).value += 1
         for part in counts.parts:
             part.hits.total_hits += part.amount
             status = decision.statuses[part.number]
             if status.remaining < part.near_limit_below:
                 self._count_near(part.hits, part.amount, status)
+                is_refused = is_refused or status.over or status.shadowed
         if decision.shadowed:
             self._metrics.global_shadow_mode.value += 1
         if counts.refunded:
             self._metrics.refunds.value += counts.refunded
+        return is_refused
 
     def _count_near(self, hits: Hits, amount: int, status: Status) -> None:
         """Count a status that is over or near its limit. A denied amount counts as over in full,

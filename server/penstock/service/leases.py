@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from penstock.core.amounts import to_tokens
 from penstock.core.decide import decide, find_refusal
+from penstock.core.decision import Decision, Status
 from penstock.core.entities import Chain
 from penstock.core.lease import Balances, LeaseAsk, Recorded, Refused
 from penstock.core.limits import Limit
@@ -25,6 +26,8 @@ from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain
 from penstock.core.take import Draw, Key, Mode, Take, Taken
 from penstock.errors import InvalidRequestError, StoreError
+from penstock.insight.insight import Insight
+from penstock.insight.spots import Spot
 from penstock.service.answer import Options
 from penstock.service.errands import Errands
 from penstock.service.missing import MissingLimits
@@ -95,7 +98,9 @@ class Leases:
         parse_limits: ParseLimits,
         options: Options | None = None,
         metrics: Metrics | None = None,
+        insight: Insight | None = None,
     ) -> None:
+        self._insight = insight
         self._store = store
         self._policies = policies
         self._clock_ms = clock_ms
@@ -111,6 +116,7 @@ class Leases:
             return self.take_blindly(exc)
         decision = decide(plan, taken, self._options.behaviour, now_ms)
         self._metrics.decisions.of(DOMAIN, "over_limit" if decision.over else "ok").add()
+        self._note(ask, plan, decision, now_ms)
         if decision.shadowed:
             self._metrics.global_shadow_mode.add()
             return {}
@@ -119,6 +125,15 @@ class Leases:
             return _drawn(plan.takes, ask.amounts)
         (entity, _), limit, wait_ms = refusal
         return Refused(entity, limit.name, wait_ms, limit.burst)
+
+    def _note(self, ask: LeaseAsk, plan: Plan, decision: Decision, now_ms: int) -> None:
+        part = plan.parts[0]
+        if self._insight is None or isinstance(part, Status):
+            return
+        spots = (Spot(0, DOMAIN, ask.key, plan, part),)
+        self._insight.note(spots)
+        if decision.over or decision.shadowed:
+            self._insight.note_denied(spots, decision, now_ms)
 
     def take_blindly(self, error: StoreError) -> Recorded:
         """Take nothing and let pass, if a flag or the stored setting says so; else raise."""

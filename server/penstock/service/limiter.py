@@ -20,6 +20,8 @@ from penstock.core.request import Request
 from penstock.core.rules import Rules
 from penstock.core.take import Taken
 from penstock.errors import OverloadError, RequestError, StoreError
+from penstock.insight.insight import Insight
+from penstock.insight.spots import spots_of
 from penstock.service.answer import Answer, OnUnavailable, Options
 from penstock.service.counting import Counting
 from penstock.service.headers import limit_headers
@@ -89,8 +91,11 @@ class Limiter:
         clock_ms: Callable[[], int],
         policies: Policies | None = None,
         metrics: Metrics | None = None,
+        insight: Insight | None = None,
     ) -> None:
+        """Without `insight`, nothing is noted for the console."""
         self._store = store
+        self._insight = insight
         self._metrics = metrics or Metrics()
         self._shows_rules = metrics is not None
         self._counting = Counting(self._metrics, options.near_limit_ratio)
@@ -203,7 +208,11 @@ class Limiter:
         """Make the answer from the results of the takes, and count the decision."""
         options, plan = self._options, planned.plan
         decision = decide(plan, taken, options.behaviour, now_ms)
-        self._counting.count(planned.counts, decision)
+        is_refused = self._counting.count(planned.counts, decision)
+        if self._insight is not None and planned.spots:
+            self._insight.note(planned.spots)
+            if is_refused:
+                self._insight.note_denied(planned.spots, decision, now_ms)
         headers = () if options.headers is None else limit_headers(decision, options.headers)
         metadata = None
         if options.dynamic_metadata:
@@ -281,7 +290,8 @@ class Limiter:
             lambda meter: metering.own_amount(meter, now_ms),
         )
         counts = self._counting.prepare(matched.domain, request, plan)
-        return Planned(plan, counts, chains, version)
+        spots = () if self._insight is None else spots_of(matched, request, plan)
+        return Planned(plan, counts, chains, version, spots)
 
 
 async def wait_for(future: "asyncio.Future[Any]", timeout_s: float | None) -> None:

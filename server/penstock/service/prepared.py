@@ -13,6 +13,7 @@ from penstock.core.match import Matched
 from penstock.core.plan import Plan
 from penstock.core.request import Descriptor, Request
 from penstock.core.take import Key
+from penstock.insight.spots import Spots
 from penstock.service.counting import Counts
 
 KEPT: Final = 16_384
@@ -38,6 +39,8 @@ class Planned(NamedTuple):
     """The stored limits that the plan was made from."""
     metering: int = 0
     """The version of the knowledge about metering."""
+    spots: Spots = ()
+    """Where the console counts the request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,12 +81,14 @@ class MemoryPolicy:
         self._record(name, "entity.delete", change, None, entity_record(before), None)
         return True
 
-    async def list_entities(self, after: str | None, count: int) -> Page[Entity]:
-        names = _names_page(self._entities, after, count)
+    async def list_entities(self, after: str | None, count: int, prefix: str = "") -> Page[Entity]:
+        names = _names_page(self._entities, after, count, prefix)
         return Page(tuple(self._entities[name] for name in names.items), names.next)
 
-    async def list_children(self, parent: str, after: str | None, count: int) -> Page[str]:
-        return _names_page(self._children(parent), after, count)
+    async def list_children(
+        self, parent: str, after: str | None, count: int, prefix: str = ""
+    ) -> Page[str]:
+        return _names_page(self._children(parent), after, count, prefix)
 
     async def read_limits(self, scope: Scope) -> StoredLimits | None:
         return self._limits.get(scope)
@@ -174,6 +176,7 @@ class MemoryPolicy:
         self.events.append((self._event_number, event))
 
 
-def _names_page(names: Iterable[str], after: str | None, count: int) -> Page[str]:
-    left = sorted(name for name in names if after is None or name > after)
+def _names_page(names: Iterable[str], after: str | None, count: int, prefix: str = "") -> Page[str]:
+    begun = (name for name in names if name.startswith(prefix))
+    left = sorted(name for name in begun if after is None or name > after)
     return page_of(left, count, str)

@@ -4,10 +4,11 @@ Nothing here reads or writes: a store brings what it found, and is told.
 """
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from penstock.core.entities import MAX_DEPTH, SYSTEM, Entity, Scope, StoredLimits
+from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import Limit
 from penstock.core.windows import format_window
 from penstock.errors import PolicyError
@@ -106,6 +107,16 @@ def page_of(found: Sequence[T], count: int, token: Callable[[T], str]) -> Page[T
     """A page of what was found, where one more than `count` was looked for."""
     items = tuple(found[:count])
     return Page(items, token(items[-1]) if len(found) > count else None)
+
+
+def end_of_prefix(prefix: str) -> str:
+    """A text after all names that begin with a prefix, and before all others that follow them."""
+    for length in range(len(prefix), 0, -1):
+        last = ord(prefix[length - 1])
+        if last < sys.maxunicode:
+            # The code points of surrogates are no characters.
+            return prefix[: length - 1] + ("\ue000" if last == 0xD7FF else chr(last + 1))
+    return chr(sys.maxunicode) * (MAX_NAME + 1)
 
 
 def scope_token(scope: Scope) -> str:

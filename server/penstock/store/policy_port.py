@@ -83,11 +83,13 @@ class PolicyStore(Protocol):
         """
         ...
 
-    async def list_entities(self, after: str | None, count: int) -> Page[Entity]:
-        """All entities, by name."""
+    async def list_entities(self, after: str | None, count: int, prefix: str = "") -> Page[Entity]:
+        """All entities whose names begin with a prefix, by name."""
         ...
 
-    async def list_children(self, parent: str, after: str | None, count: int) -> Page[str]: ...
+    async def list_children(
+        self, parent: str, after: str | None, count: int, prefix: str = ""
+    ) -> Page[str]: ...
 
     async def read_limits(self, scope: Scope) -> StoredLimits | None: ...
 

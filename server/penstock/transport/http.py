@@ -11,6 +11,7 @@ from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.transport.codec import answer_to_json, json_to_request
 from penstock.transport.http_accept import Accepting
 from penstock.transport.http_connection import Connections
+from penstock.transport.http_console import ConsoleSite, Handle
 from penstock.transport.http_listen import listen
 from penstock.transport.http_shared import Shared
 from penstock.transport.http_site import ANSWER_S, TEXT, Page, Reply, Site
@@ -24,6 +25,15 @@ METRICS_CONNECTIONS: Final = 100
 PROBED_BY: Final = ("OPTIONS", "POST")
 """Methods of probes beside GET and HEAD. The reference server accepts any method, and some load
 balancers use these."""
+
+
+CONSOLE_HELP: Final = """\
+/console: who is limited now, in a browser
+/api/overview: the same for scripts; docs/console.md has all of it
+"""
+
+MakeConsole = Callable[[Handle], ConsoleSite]
+"""Puts the console before the other pages of a port."""
 
 
 class Decides(Protocol):
@@ -87,21 +97,28 @@ class HttpServer:
         prometheus: tuple[HttpPort, str] | None = None,
         why_no_decisions: str = "",
         max_bytes: int = DEFAULT_MAX_BYTES,
+        console: MakeConsole | None = None,
     ) -> None:
         """Make a server that does not listen yet.
 
         If `why_no_decisions` is not empty, /json answers with this text and decides nothing.
-        `max_bytes` bounds the length of a request to /json.
+        `max_bytes` bounds the length of a request to /json. `console` adds the console to the debug
+        port.
         """
         self._service = service
         self._why_no_decisions = why_no_decisions
         self._pages = pages
         metrics = Page(_long_page(pages.metrics, PROMETHEUS), "metrics for Prometheus")
+        self._more = ""
         self._debug = {
             "/": Page(self._index, "this list"),
             "/rlconfig": Page(_long_page(pages.rules), "the rules in force"),
             "/stats": Page(_long_page(pages.stats), "counters and gauges"),
         }
+        handle_debug = Site(self._debug).handle
+        if console is not None:
+            self._more = CONSOLE_HELP
+            handle_debug = console(handle_debug).handle
         site = Site(
             {
                 "/healthcheck": Page(
@@ -113,10 +130,10 @@ class HttpServer:
             },
             max_bytes,
         )
-        self._sites = [(main, site), (debug, Site(self._debug))]
+        self._sites = [(main, site.handle), (debug, handle_debug)]
         if prometheus is not None:
             port, path = prometheus
-            self._sites.append((port, Site({f"/{path.lstrip('/')}": metrics})))
+            self._sites.append((port, Site({f"/{path.lstrip('/')}": metrics}).handle))
         self._running: list[Accepting] = []
 
     async def start(self) -> tuple[str, ...]:
@@ -130,8 +147,8 @@ class HttpServer:
             for listening, _ in opened:
                 listening.close()
             raise
-        for (listening, _), (port, site) in zip(opened, self._sites, strict=True):
-            accepting = Accepting(listening, Connections(site.handle), port.max_connections)
+        for (listening, _), (port, handle) in zip(opened, self._sites, strict=True):
+            accepting = Accepting(listening, Connections(handle), port.max_connections)
             self._running.append(accepting)
         return tuple(address for _, address in opened)
 
@@ -164,7 +181,7 @@ class HttpServer:
 
     async def _index(self, _: bytes) -> Reply:
         lines = [f"{path}: {page.help}\n" for path, page in self._debug.items()]
-        return Reply(200, "".join(lines))
+        return Reply(200, "".join(lines) + self._more)
 
 
 def _long_page(

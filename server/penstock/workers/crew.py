@@ -3,15 +3,16 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from penstock.build import grpc_listener, rules_source
 from penstock.config.problems import RulesError
 from penstock.config.settings import Settings
 from penstock.feeds import as_comments
+from penstock.insight.rates import Rates, Totals
 from penstock.slices import run, run_at_once
 from penstock.supervise import Parts, Work
 from penstock.telemetry.metrics import AnyFamily, Metrics
@@ -22,11 +23,11 @@ from penstock.transport.listener import Listener
 from penstock.transport.native.listening import opened
 from penstock.workers.channel import ChannelError
 from penstock.workers.lanes import HandOver
-from penstock.workers.orders import Begin
+from penstock.workers.orders import Begin, read_view
 from penstock.workers.port import reserve
-from penstock.workers.remote import RemoteService
+from penstock.workers.remote import RemoteService, WorkerGoneError
 from penstock.workers.rules import xds_client
-from penstock.workers.slot import Slot
+from penstock.workers.slot import Slot, usable
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -77,10 +78,19 @@ class Crew:
         self._has_rules = asyncio.Event()
         begin = Begin(settings, listener.port)
         self._slots = [
-            Slot(number, begin, self._has_serving, self._brief, self._retire, lambda: self._packed)
+            Slot(
+                number,
+                begin,
+                self._has_serving,
+                self._brief,
+                self._retire,
+                lambda: self._packed,
+                self._add_point,
+            )
             for number in range(1, settings.workers + 1)
         ]
         self.service: Final = RemoteService(self._slots)
+        self.rates: Final = Rates()
         self._has_begun = False
         self._is_draining = False
         self._retired = run_at_once(retire())
@@ -142,6 +152,32 @@ class Crew:
             with suppress(ChannelError):
                 return source + str(await slot.ask("rules", timeout_s=ANSWER_S)).encode()
         return source
+
+    @property
+    def running_workers(self) -> int:
+        return sum(slot.worker is not None for slot in self._slots)
+
+    async def read_view(self, name: str, query: Mapping[str, str], *, of_all: bool) -> list[Any]:
+        """What the workers that answer in time tell the console. WorkerGoneError if none does.
+
+        One worker is asked if `of_all` is false, or the next one if it does not answer.
+        """
+        body = [name, dict(query)]
+
+        async def ask(slot: Slot) -> list[Any]:
+            with suppress(ChannelError):
+                return [await slot.ask("view", body, ANSWER_S)]
+            return []
+
+        told: list[Any] = []
+        slots = usable(self._slots)
+        if of_all:
+            told = [one for some in await asyncio.gather(*map(ask, slots)) for one in some]
+        while slots and not of_all and not told:
+            told = await ask(slots.pop(0))
+        if not told:
+            raise WorkerGoneError("no worker answers")
+        return [read_view(one) for one in told]
 
     async def read_metrics(self) -> list[AnyFamily]:
         await asyncio.gather(*[slot.read_metrics() for slot in self._slots])
@@ -210,6 +246,10 @@ class Crew:
         snapshot, slot.snapshot = slot.snapshot, None
         if snapshot is not None:
             self._retired = run_at_once(retire(self._retired, snapshot))
+
+    def _add_point(self, body: Any) -> None:
+        at_ms, counted = body
+        self.rates.add(at_ms, Totals.load(counted))
 
     def _tell_ended_parts(self) -> None:
         """Health checks over gRPC, which workers answer, depend on the ports of the parent, too."""

@@ -78,10 +78,21 @@ def read_answer(body: Any) -> bytes:
     """The answer to a question; raises what the worker would have raised."""
     if "answer" in body:
         return b64decode(body["answer"])
+    raise _error_in(body)
+
+
+def read_view(body: Any) -> Any:
+    """What a worker tells the console; raises what the worker would have raised."""
+    if "view" in body:
+        return body["view"]
+    raise _error_in(body)
+
+
+def _error_in(body: Any) -> Exception:
     name, text = body["error"], body["text"]
     if name in STORE_ERRORS:
-        raise STORE_ERRORS[name](text, kind=body["kind"])
-    raise REQUEST_ERRORS[name](text)
+        return STORE_ERRORS[name](text, kind=body["kind"])
+    return REQUEST_ERRORS[name](text)
 
 
 def _tuples(value: Any) -> Any:

@@ -7,13 +7,13 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import ConfigError
 from penstock.telemetry.totals import Snapshot
-from penstock.workers.channel import Channel, ChannelError, open_channel
+from penstock.workers.channel import Channel, ChannelError, Handle, open_channel
 from penstock.workers.orders import Begin
 from penstock.workers.rules import send_rules
 
@@ -95,9 +95,9 @@ class WorkerProcess:
 
 
 async def start_worker(
-    number: int, begin: Begin, heard: Callable[[Any], None], packed: bytes = b""
+    number: int, begin: Begin, heard: Mapping[str, Handle], packed: bytes = b""
 ) -> WorkerProcess:
-    """Start a process, and wait until it serves. `heard` is called with each of its statuses.
+    """Start a process, and wait until it serves. `heard` has what is called with what it tells.
     `packed` are the rules, if they come over xDS.
 
     ConfigError if it says that it can't serve; ChannelError if it ends without a word.
@@ -114,7 +114,7 @@ async def start_worker(
     try:
         for end in ends:
             end.setblocking(False)
-        channel = await open_channel(ends[0], name, {"status": heard})
+        channel = await open_channel(ends[0], name, dict(heard))
         hearing = asyncio.create_task(channel.run())
         await send_rules(channel, packed)
         begun = await channel.ask("begin", begin.write())

@@ -41,9 +41,11 @@ class Slot:
         began: Callable[["Slot"], None],
         ended: Callable[["Slot"], None],
         rules: Callable[[], bytes] = bytes,
+        counted: Callable[[Any], None] = lambda _: None,
     ) -> None:
         """`began` and `ended` are called when a worker has begun to serve, and when it ended.
-        `rules` gives the rules that came last over xDS, packed."""
+        `rules` gives the rules that came last over xDS, packed. `counted` is called with each point
+        of the worker's rates."""
         self.name: Final = f"worker {number}"
         self._number = number
         self._begin = begin
@@ -51,6 +53,7 @@ class Slot:
         self._began = began
         self._ended = ended
         self._rules = rules
+        self._heard = {"status": self._hear_status, "point": counted}
         self._runs = ShortRuns()
         self._is_healthy = False
         self._silent = 0
@@ -137,7 +140,7 @@ class Slot:
 
     async def _launch(self) -> None:
         given = self._rules()
-        worker = await start_worker(self._number, self._begin, self._hear_status, given)
+        worker = await start_worker(self._number, self._begin, self._heard, given)
         try:
             while given is not self._rules():  # others have come meanwhile
                 given = self._rules()

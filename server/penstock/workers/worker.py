@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from penstock.answering import Answering, open_answering
 from penstock.errors import ConfigError, PenstockError
 from penstock.event_loop import choose_loop
+from penstock.insight.rates import Totals
 from penstock.slices import run, run_at_once
 from penstock.supervise import Work
 from penstock.telemetry.logs import set_up
@@ -117,6 +118,10 @@ class Worker:
                 tell_status()
                 await asyncio.sleep(STATUS_S)
 
+        def tell_point(at_ms: int, counted: Totals) -> None:
+            channel.tell("point", [at_ms, counted.dump()])
+
+        answering.feeding.told = tell_point
         answering.announced = tell_status
         answering.parts.keep(Work("the word to the parent", keep_telling))
         answering.parts.keep(Work("the count of repeated messages", repeats.keep_telling))
@@ -150,6 +155,7 @@ class Worker:
             "metrics": lambda _: run(take_snapshot(serving().metrics)),
             "ready": lambda _: serving().why_not_ready(),
             "rules": lambda _: self._read_rules(serving()),
+            "view": lambda body: self._read_view(serving(), body),
             "piece of rules": self._rules.add,
             "use rules": lambda _: self._rules.use(),
             "ended parts": lambda names: serving().note_ended_elsewhere(names),
@@ -176,6 +182,13 @@ class Worker:
 
     async def _read_rules(self, answering: Answering) -> str:
         return (await answering.read_rules()).decode()
+
+    async def _read_view(self, answering: Answering, body: Any) -> Any:
+        name, query = body
+        try:
+            return {"view": await answering.read_view_here(name, query)}
+        except MAY_PASS as exc:
+            return write_error(exc)
 
     async def _decide(self, body: Any) -> Any:
         question = Question.read(body)

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,10 @@ def type_nowhere(
         return Ran(code, *capsys.readouterr())
 
     return run
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def take(takes: Sequence[Take], now_ms: int) -> None:

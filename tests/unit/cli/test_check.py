@@ -52,16 +52,23 @@ def test_several_descriptors_are_shown_in_order(server: Penstock) -> None:
 
 
 def test_json_is_one_document_a_line(server: Penstock) -> None:
-    """Under the names of the wire."""
-    ran = check(server, "--json", "--repeat", "2", "few=json")
+    """In whole units, and always with the same keys."""
+    ran = check(server, "--json", "--repeat", "2", "few=json", "odd=1", "free=1", "none=1")
     answers = [json.loads(line) for line in ran.out.splitlines()]
-    assert [answer["statuses"][0].get("limit_remaining", 0) for answer in answers] == [1, 0]
-    assert answers[0]["overall_code"] == "OK"
-    assert answers[0]["statuses"][0]["current_limit"] == {
-        "requests_per_unit": 2,
-        "unit": "HOUR",
-        "name": "two",
+    assert [answer["statuses"][0]["remaining"] for answer in answers] == [1, 0]
+    assert (answers[0]["code"], answers[0]["headers"]) == ("OK", [])
+    two, odd, free, none = answers[0]["statuses"]
+    assert 0 < two.pop("reset_in_ms") <= 3_600_000
+    assert two == {
+        "entries": [["few", "json"]],
+        "code": "OK",
+        "unlimited": False,
+        "limit": {"name": "two", "tokens": 2, "period_ms": 3_600_000},
+        "remaining": 1,
     }
+    assert odd["limit"] == {"name": "", "tokens": 10, "period_ms": None}
+    assert (free["unlimited"], free["limit"], free["remaining"]) == (True, None, None)
+    assert (none["unlimited"], none["limit"], none["reset_in_ms"]) == (False, None, None)
 
 
 def test_hits_asks_for_more_than_one(server: Penstock) -> None:

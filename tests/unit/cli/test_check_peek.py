@@ -97,7 +97,7 @@ def test_an_unknown_domain_is_said(server: Penstock) -> None:
     assert check(server, "none=1").err == ""
     peeked = check(server, "--peek", "--json", "few=1", domain="exmaple")
     assert (peeked.code, "no rules for this domain" in peeked.err) == (0, True)
-    assert json.loads(peeked.out)["overall_code"] == "OK"
+    assert json.loads(peeked.out)["code"] == "OK"
 
 
 def test_a_comma_in_a_value_can_be_asked_for(server: Penstock, folder: Path) -> None:

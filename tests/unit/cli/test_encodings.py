@@ -42,6 +42,15 @@ def test_names_are_escaped_and_signs_are_spelled(folder: Path) -> None:
     assert raw(folder, "entity", "list", encoding="ascii").decode("ascii")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_columns_stand_below_each_other(folder: Path, encoding: str) -> None:
+    """What is escaped is measured as it is shown."""
+    run("entity", "create", "short", cwd=folder)
+    header, *rows = raw(folder, "entity", "list", encoding=encoding).decode(encoding).splitlines()
+    column = header.index("CASCADE")
+    assert [row[column - 2 :] for row in rows] == ["  no", "  no"]
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16", "utf-8"])
 def test_json_stays_json(folder: Path, encoding: str) -> None:
     """With the escapes that JSON has, not those of the terminal."""

@@ -2,10 +2,12 @@
 
 import os
 import pty
+import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -60,21 +62,26 @@ def test_an_interrupted_apply_tells_what_was_made_and_what_was_not(
     assert len(left) == MANY - made
 
 
-def test_progress_on_a_terminal_is_one_line(tmp_path: Path) -> None:
-    """Written over, and gone at the end."""
-    run("limits", "set", "--create", "rpm=1/s", cwd=tmp_path)
-    (tmp_path / "p.yaml").write_text("entities: {a: {}, b: {}}")
+def test_progress_on_a_terminal_is_one_line(tmp_path: Path, policy: Path) -> None:
+    """Written over once a second has gone, and gone at the end."""
     screen, terminal = pty.openpty()
-    try:
-        apply = ("policy", "apply", "--yes", "-f", "p.yaml")
-        with started(tmp_path, *apply, stdout=subprocess.DEVNULL, stderr=terminal) as process:
-            assert process.wait(PATIENCE_S) == 0
-        os.set_blocking(screen, False)
-        shown = os.read(screen, 10_000).decode()
-    finally:
-        os.close(screen)
+    shown = ""
+    apply = ("policy", "apply", "--yes", "-f", str(policy))
+    with started(tmp_path, *apply, stdout=subprocess.DEVNULL, stderr=terminal) as process:
         os.close(terminal)
-    assert shown == f"\r\x1b[K1 of 2 changes made\r\x1b[K2 of 2 changes made\r\x1b[K{IN_FORCE}\r\n"
+        while not re.search(r"changes made … [0-9]+ s", shown):
+            shown += os.read(screen, 10_000).decode()
+        process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # nobody has the other end open any more
+            while part := os.read(screen, 10_000):
+                shown += part.decode()
+        assert process.wait(PATIENCE_S) == 130
+    os.close(screen)
+    first, *lines = shown.partition("changes were made")[0].split("\r\x1b[K")
+    assert first == ""
+    *progress, last = lines
+    assert re.fullmatch(f"[0-9]+ of {MANY} ", last), "the line is gone before anything else is said"
+    assert all(re.fullmatch(r".* … [0-9]+ s", line) for line in progress if line)
 
 
 def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:
@@ -108,6 +115,52 @@ def test_a_broken_pipe_exits_141_in_silence(tmp_path: Path, policy: Path) -> Non
     finally:
         os.close(write)
     assert (process.returncode, err) == (141, b"")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("limits", "set", "--help"), ("--version",)])
+def test_help_that_nobody_reads_exits_141_in_silence(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """As with `penstock --help | true`."""
+    read, write = os.pipe()
+    os.close(read)
+    with started(tmp_path, *arguments, stdout=write, stderr=subprocess.PIPE) as process:
+        os.close(write)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (141, b"")
+
+
+def test_errors_that_nobody_reads_exit_141(tmp_path: Path) -> None:
+    """As with `penstock … 2>&1 | true`."""
+    read, write = os.pipe()
+    os.close(read)
+    with started(tmp_path, "entity", "list", stdout=write, stderr=write) as process:
+        os.close(write)
+        assert process.wait(PATIENCE_S) == 141
+
+
+def test_a_full_disk_is_an_error_with_a_reason(tmp_path: Path) -> None:
+    """An answer that is cut off must not look like an answer."""
+    run("entity", "create", "--create", "a", cwd=tmp_path)
+    with Path("/dev/full").open("wb") as full:
+        listing = ("entity", "list")
+        with started(tmp_path, *listing, stdout=full.fileno(), stderr=subprocess.PIPE) as process:
+            _, err = process.communicate(timeout=PATIENCE_S)
+    expected = b"penstock: error: can't write the output: No space left on device\n"
+    assert (process.returncode, err) == (2, expected)
+
+
+def test_ctrl_c_while_a_server_does_not_answer_exits_130(tmp_path: Path) -> None:
+    """Wherever a command waits."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        check = ("check", "--timeout", "1h", "--address", address, "--domain", "d", "a=b")
+        with started(tmp_path, *check, stderr=subprocess.PIPE) as process:
+            connection, _ = deaf.accept()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE_S)
+            connection.close()
+    assert (process.returncode, err) == (130, b"")
 
 
 def test_a_closed_output_is_no_fault(tmp_path: Path) -> None:

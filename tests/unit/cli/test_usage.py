@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pytest
+from penstock.cli.columns import align
 from penstock.cli.time_spans import TimeSpan, read_span
-from penstock.cli.usage_plot import Row, plot_lines, tokens
+from penstock.cli.usage_plot import Row, plot_table, tokens
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
 from penstock.core.usage import DAY_MS, HOUR_MS, Used, Window
@@ -72,7 +73,7 @@ def test_scripts_get_json_and_csv(type_in: Type) -> None:
     assert values["total"] == {"takes": 2, "amounts": {"rpm": 3, "tpm": 305}}
     assert values["windows"] == [
         {"entity": "user-1", "resource": resource, "start": start, "takes": 1,
-         "amounts": {"rpm": rpm, "tpm": tpm}}
+         "start_ms": Window.DAY.start_ms(NOW), "amounts": {"rpm": rpm, "tpm": tpm}}
         for resource, rpm, tpm in (("b,c", 1, 5), ("gpt-4", 2, 300))
     ]  # fmt: skip
     assert (values["entity"], values["window"], values["last"]) == ("user-1", "day", start)
@@ -186,7 +187,7 @@ def test_a_plot_shows_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plot(rows: list[Row], limits: list[str], by: str | None) -> Iterable[str]:
-    return plot_lines("H", rows, limits, by)
+    return align(plot_table("H", rows, limits, by))[0]
 
 
 def test_tokens_are_exact() -> None:

@@ -23,6 +23,7 @@ from penstock.store.policy_laws import (
     check_childless,
     check_limits,
     check_version,
+    end_of_prefix,
     entity_record,
     event_before,
     limits_record,
@@ -38,6 +39,9 @@ from penstock.store.sqlite.usage import book_entity
 from penstock.store.stored_windows import check_lookup, check_stored, load_limit
 
 _ENTITY: Final = "SELECT name, parent, cascades, metadata, version FROM entity"
+
+# The order of SQLite is that of UTF-8, and so that of code points.
+_IN_RANGE: Final = "name > ? AND name >= ? AND name < ?"
 
 _WRITE_ENTITY: Final = "INSERT OR REPLACE INTO entity VALUES (?, ?, ?, ?, ?)"
 
@@ -145,14 +149,16 @@ class SqlitePolicy:
 
         return await self._transactions.write(work)
 
-    async def list_entities(self, after: str | None, count: int) -> Page[Entity]:
-        query = f"{_ENTITY} WHERE name > ? ORDER BY name LIMIT ?"
-        rows = await self._fetch(query, after or "", count + 1)
+    async def list_entities(self, after: str | None, count: int, prefix: str = "") -> Page[Entity]:
+        query = f"{_ENTITY} WHERE {_IN_RANGE} ORDER BY name LIMIT ?"
+        rows = await self._fetch(query, *_range(after, prefix), count + 1)
         return page_of([_load_entity(row) for row in rows], count, lambda entity: entity.name)
 
-    async def list_children(self, parent: str, after: str | None, count: int) -> Page[str]:
-        query = "SELECT name FROM entity WHERE parent = ? AND name > ? ORDER BY name LIMIT ?"
-        rows = await self._fetch(query, parent, after or "", count + 1)
+    async def list_children(
+        self, parent: str, after: str | None, count: int, prefix: str = ""
+    ) -> Page[str]:
+        query = f"SELECT name FROM entity WHERE parent = ? AND {_IN_RANGE} ORDER BY name LIMIT ?"  # noqa: S608 - no input is in it
+        rows = await self._fetch(query, parent, *_range(after, prefix), count + 1)
         return page_of([name for (name,) in rows], count, str)
 
     async def read_limits(self, scope: Scope) -> StoredLimits | None:
@@ -228,6 +234,11 @@ class SqlitePolicy:
 def _read_entity(db: sqlite3.Connection, name: str) -> Entity | None:
     row = db.execute(f"{_ENTITY} WHERE name = ?", (name,)).fetchone()
     return None if row is None else _load_entity(row)
+
+
+def _range(after: str | None, prefix: str) -> tuple[str, str, str]:
+    """The values of `_IN_RANGE`."""
+    return after or "", prefix, end_of_prefix(prefix)
 
 
 def _check_parent(db: sqlite3.Connection, entity: Entity, before: Entity | None) -> None:

@@ -14,6 +14,9 @@ VERSION_KEY: Final = ("SYSTEM#", "#VERSION")
 MAX_BYTES: Final = 900
 """A sort key has at most 1,024 bytes in DynamoDB. An entity is part of one, after `BUCKET#`."""
 
+UNHASHED: Final = 64
+"""Characters of a name that stay readable in a key that is hashed."""
+
 BUCKETS: Final = "#BUCKET#"
 CONFIGS: Final = "#CONFIG#"
 AUDITS: Final = "#AUDIT#"
@@ -136,6 +139,11 @@ def listed(entity: str) -> str:
     return _part(entity)
 
 
+def listed_prefix(prefix: str) -> str:
+    """What the keys of all names with a prefix begin with. Keys of other names may, too."""
+    return prefix.translate(_ESCAPES)[:UNHASHED]
+
+
 def listed_scope(scope: Scope) -> str:
     """The sort key in the index of scopes: by entity, then by resource. An empty name is first."""
     # A tab sorts before every character of a name. So `a` with all its resources is before `a b`.
@@ -156,4 +164,4 @@ def _bounded(escaped: str) -> str:
     if len(data) <= MAX_BYTES:
         return escaped
     # No escaped name has two `%` in a row, so a hashed key never collides with a name.
-    return f"{escaped[:64]}%%{sha256(data).hexdigest()}"
+    return f"{escaped[:UNHASHED]}%%{sha256(data).hexdigest()}"

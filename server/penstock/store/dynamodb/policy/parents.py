@@ -14,7 +14,12 @@ moved, somebody may add entities below it.
 from penstock.core.entities import MAX_DEPTH, Entity
 from penstock.store.dynamodb.items.access import Action, TableAccess
 from penstock.store.dynamodb.items.images import ENTITY, PARENT, Attributes
-from penstock.store.dynamodb.items.keys import CHILDREN, meta_key, parent_partition
+from penstock.store.dynamodb.items.keys import (
+    CHILDREN,
+    listed_prefix,
+    meta_key,
+    parent_partition,
+)
 from penstock.store.dynamodb.policy.actions import count_child
 from penstock.store.dynamodb.policy.listings import Listing, read_all, read_page
 from penstock.store.dynamodb.policy.records import count_children
@@ -51,8 +56,8 @@ async def leave(access: TableAccess, parent: str | None) -> list[Action]:
     return [] if item is None else [count_child(item, -1, ENTITY)]
 
 
-def listing_of(parent: str) -> Listing:
-    return Listing(parent_partition(parent), "GSI1", CHILDREN)
+def listing_of(parent: str, prefix: str = "") -> Listing:
+    return Listing(parent_partition(parent), "GSI1", CHILDREN + listed_prefix(prefix))
 
 
 async def refuse_parent(access: TableAccess, name: str, item: Attributes) -> None:

@@ -30,6 +30,7 @@ from penstock.store.dynamodb.items.keys import (
     config_key,
     entity_config_partition,
     is_listed_by_resource,
+    listed_prefix,
     meta_key,
     partition,
     primary_of,
@@ -162,12 +163,19 @@ class DynamoPolicy:
             self._event(name, "entity.delete", change, None, entity_record(before), None),
         ]
 
-    async def list_entities(self, after: str | None, count: int) -> Page[Entity]:
-        return await self._list(Listing(ENTITIES, "GSI3"), after, count, parse_entity)
+    async def list_entities(self, after: str | None, count: int, prefix: str = "") -> Page[Entity]:
+        listing = Listing(ENTITIES, "GSI3", listed_prefix(prefix))
+        page = await self._list(listing, after, count, parse_entity)
+        # The keys of long names end in a hash, so the names themselves decide.
+        return Page(tuple(e for e in page.items if e.name.startswith(prefix)), page.next)
 
-    async def list_children(self, parent: str, after: str | None, count: int) -> Page[str]:
-        page = await read_page(self._access, parents.listing_of(parent), after, count)
-        return Page(tuple(map(_entity, page.items)), page.next)
+    async def list_children(
+        self, parent: str, after: str | None, count: int, prefix: str = ""
+    ) -> Page[str]:
+        listing = parents.listing_of(parent, prefix)
+        page = await read_page(self._access, listing, after, count)
+        names = map(_entity, page.items)
+        return Page(tuple(name for name in names if name.startswith(prefix)), page.next)
 
     async def read_limits(self, scope: Scope) -> StoredLimits | None:
         item = await self._read_config(scope)

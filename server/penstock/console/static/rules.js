@@ -1,0 +1,55 @@
+// The rules in force, with what hits them.
+
+import { get } from "./api.js";
+import { card, choice, empty, follow, h, say } from "./dom.js";
+import { limit, whole } from "./format.js";
+
+const PAGE = 100;
+
+export function rulesView() {
+  const wanted = { contains: "", over: "minute", limit: PAGE };
+  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Rules that contain", spellcheck: "false",
+    oninput: () => { wanted.contains = filter.value.trim(); wanted.limit = PAGE; refresh(); } });
+  const over = choice("Time", [["minute", "Minute"], ["hour", "Hour"]], wanted.over, (value) => { wanted.over = value; refresh(); });
+  const body = h("tbody", {});
+  const titles = ["Rule", "Limits", "Asked", "Denied"];
+  const table = h("table", { class: "rules" }, h("caption", { class: "unseen" }, "Rules"),
+    h("thead", {}, h("tr", {}, ...titles.map((title) => h("th", { scope: "col" }, title)))), body);
+  const nothing = empty("No such rule.");
+  const more = h("button", { class: "quiet", type: "button", onclick: () => { wanted.limit = Math.min(1000, wanted.limit + 3 * PAGE); refresh(); } }, "Show more");
+  const count = h("p", { class: "span" });
+  const about = h("p", { class: "span" });
+  const element = h("div", { class: "view" }, h("h1", {}, "Rules in force"), about,
+    card("Rules", [filter, over], table, nothing, count, more));
+
+  async function refresh(overview) {
+    if (overview) say(about, overview.rules.about.join(" · "));
+    const asked = { ...wanted };
+    const answer = await get("rules", asked);
+    if (asked.contains !== wanted.contains || asked.over !== wanted.over) return;
+    follow(body, answer.rules, (row) => row.rule, makeRow);
+    table.hidden = !answer.rules.length;
+    nothing.hidden = Boolean(answer.rules.length);
+    more.hidden = answer.next === null || wanted.limit >= 1000;
+    say(count, answer.rules.length < answer.count ? `${whole(answer.rules.length)} of ${whole(answer.count)} rules. Filter to find others.` : "");
+  }
+  return { element, refresh, title: "Rules" };
+}
+
+function makeRow(row) {
+  const modes = [["shadow", row.shadow_mode], ["quota", row.quota_mode]].filter(([, is]) => is).map(([name]) => h("span", { class: "tag" }, name));
+  const limits = row.limits.map((one) => h("span", { class: "limit" }, limit(one), one.burst === one.tokens ? null : h("small", {}, ` burst ${whole(one.burst)}`)));
+  const asked = h("td", { class: "number" });
+  const denied = h("td", { class: "number" });
+  const rest = row.mapping ?? (row.limits.length ? "" : "unlimited");
+  const element = h("tr", {}, h("th", { scope: "row" }, h("span", { class: "name" }, row.rule), ...modes),
+    h("td", { class: "limits" }, ...limits, rest ? h("span", { class: "limit" }, rest) : null), asked, denied);
+  return {
+    element,
+    update(now) {
+      say(asked, now.requests ? whole(now.requests) : "–");
+      say(denied, now.denials ? whole(now.denials) : "–");
+      denied.classList.toggle("some", now.denials > 0);
+    },
+  };
+}
