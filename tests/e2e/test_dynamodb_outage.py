@@ -17,6 +17,9 @@ from tests.support.processes import PATIENCE_S, PENSTOCK, penstock, wait_for
 
 pytestmark = pytest.mark.usefixtures("transport")
 
+on_one_transport = pytest.mark.parametrize("transport", ["native"], indirect=True)
+"""For tests of what comes before an answer: transports have no part in it."""
+
 RULES = """\
 domain: example
 descriptors:
@@ -31,7 +34,11 @@ def rules(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("on_unavailable", BLIND)
+@pytest.mark.parametrize(
+    ("transport", "on_unavailable"),
+    [*[("native", answer) for answer in BLIND], ("grpcio", "error")],
+    indirect=["transport"],
+)
 def test_an_outage_is_answered_as_the_operator_wants_and_it_ends_by_itself(
     tmp_path: Path, rules: Path, proxied_table: str, proxy: RunningProxy, on_unavailable: str
 ) -> None:
@@ -60,6 +67,7 @@ def test_an_outage_is_answered_as_the_operator_wants_and_it_ends_by_itself(
     assert set(after.values()) == {Outcome("OK", 3)}
 
 
+@on_one_transport
 def test_the_stored_answer_for_outages_reaches_servers_that_only_have_rules(
     tmp_path: Path,
     rules: Path,
@@ -110,6 +118,7 @@ def test_a_store_that_hangs_is_answered_for_before_the_caller_gives_up(
     assert exit_code == 0
 
 
+@on_one_transport
 @pytest.mark.parametrize("hangs", [False, True], ids=["gone", "hangs"])
 def test_a_server_starts_without_its_store_and_waits_for_it(
     tmp_path: Path, rules: Path, proxied_table: str, proxy: RunningProxy, hangs: bool
@@ -137,6 +146,7 @@ def test_a_server_starts_without_its_store_and_waits_for_it(
     assert set(after.values()) == {Outcome("OK", 4)}
 
 
+@on_one_transport
 def test_a_server_without_a_table_says_how_to_make_one(
     tmp_path: Path, rules: Path, proxy: RunningProxy
 ) -> None:

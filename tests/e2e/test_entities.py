@@ -17,7 +17,15 @@ from tests.support.processes import Penstock, penstock, wait_for
 from tests.unit.cli import command
 from tests.unit.cli.command import Ran
 
-pytestmark = pytest.mark.usefixtures("transport")
+pytestmark = [
+    pytest.mark.usefixtures("transport"),
+    # Each transport and each store. They know nothing of each other, so not each with each.
+    pytest.mark.parametrize(
+        ("transport", "store_url"),
+        [("native", "sqlite"), ("native", "dynamodb"), ("grpcio", "sqlite")],
+        indirect=True,
+    ),
+]
 
 CACHE = ("--policy-cache-ttl", "200ms")
 RULES = """\
@@ -32,7 +40,7 @@ entities:
 Run = Callable[..., Ran]
 
 
-@pytest.fixture(params=["sqlite", "dynamodb"])
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A file, or a table made as a user makes it."""
     if request.param == "sqlite":

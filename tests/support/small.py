@@ -5,11 +5,10 @@ As a program, it is `penstock`.
 
 import sys
 
-import penstock.service.policies
-import penstock.service.prepared
-import penstock.store.sqlite.file
-import penstock.store.sqlite.rows
-import pytest
+import penstock.service.policies as policies
+import penstock.service.prepared as prepared
+import penstock.store.sqlite.file as file
+import penstock.store.sqlite.rows as rows
 from penstock.cli import main
 
 KEPT = 1_000
@@ -18,12 +17,7 @@ KEPT = 1_000
 PAGES_KIB = 256
 
 if __name__ == "__main__":
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (
-            penstock.service.policies,
-            penstock.service.prepared,
-            penstock.store.sqlite.rows,
-        ):
-            patch.setattr(module, "KEPT", KEPT)
-        patch.setattr(penstock.store.sqlite.file, "CACHE_KIB", PAGES_KIB)
-        sys.exit(main())
+    for module in (policies, prepared, rows):
+        setattr(module, "KEPT", KEPT)  # noqa: B010 - they are declared as final
+    setattr(file, "CACHE_KIB", PAGES_KIB)  # noqa: B010
+    sys.exit(main())

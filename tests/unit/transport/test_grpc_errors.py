@@ -172,16 +172,20 @@ def talk(port: int, block: bytes, data: bytes | None) -> RawAnswer:
 Fields = dict[str, str]
 
 
-def by_transport(native: Fields, grpcio: Fields) -> dict[str, Fields]:
-    return {"native": native, "grpcio": grpcio}
+Expected = dict[str, tuple[Fields, ...]]
+"""What may come back on each transport."""
 
 
-def both(**fields: str) -> dict[str, Fields]:
+def by_transport(native: Fields, *grpcio: Fields) -> Expected:
+    return {"native": (native,), "grpcio": grpcio}
+
+
+def both(**fields: str) -> Expected:
     found = {name.replace("_", "-"): value for name, value in fields.items()}
     return by_transport(found, found)
 
 
-RAW: dict[str, tuple[bytes, bytes | None, dict[str, Fields]]] = {
+RAW: dict[str, tuple[bytes, bytes | None, Expected]] = {
     "GET": (head(b"GET"), None, by_transport({":status": "405", "allow": "POST"}, {})),
     "another content-type": (
         head(content_type=b"application/json"),
@@ -199,7 +203,8 @@ RAW: dict[str, tuple[bytes, bytes | None, dict[str, Fields]]] = {
         by_transport(
             {"grpc-status": "4", "grpc-message": "Deadline Exceeded"},
             # It has a timer for that, and starts the call: either may come first.
-            {},
+            {"grpc-status": "4", "grpc-message": "Deadline Exceeded"},
+            {"grpc-status": "0"},
         ),
     ),
     "an unknown compression": (
@@ -253,7 +258,7 @@ RAW: dict[str, tuple[bytes, bytes | None, dict[str, Fields]]] = {
         both(grpc_status="3", grpc_message="the call has no message"),
     ),
 }
-"""The headers, the data, and what comes back on each transport."""
+"""The headers, the data, and what may come back on each transport."""
 
 
 @pytest.mark.parametrize("name", RAW)
@@ -264,6 +269,6 @@ async def test_what_no_client_library_sends_is_answered_by_the_rules(
     block, data, expected = RAW[name]
     port = int(running.address.rpartition(":")[2])
     answer = await asyncio.to_thread(talk, port, block, data)
-    assert answer.fields.items() >= expected[transport].items(), answer
+    assert any(answer.fields.items() >= one.items() for one in expected[transport]), answer
     assert answer.fields or answer.was_reset
     assert decode_response(await running.call(ASK))["overall_code"] == "OK"
