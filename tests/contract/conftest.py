@@ -109,6 +109,22 @@ async def full_store(
         yield cast("Store", opened)
 
 
+@pytest_asyncio.fixture(params=("sqlite", "dynamodb"), loop_scope="module")
+async def two_servers(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_clients: SharedClients
+) -> AsyncIterator[tuple[Store, Store]]:
+    """The stores of two servers that share a file, or a table."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/shared.db"
+        async with _open(url) as one, _open(url) as other:
+            yield cast("Store", one), cast("Store", other)
+        return
+    async with new_table(request.getfixturevalue("dynamodb_url")) as location:
+        clients = await shared_clients.reach(location)
+        async with open_with(clients, location) as one, open_with(clients, location) as other:
+            yield cast("Store", one), cast("Store", other)
+
+
 @pytest.fixture
 def policy_store(full_store: Store) -> PolicyStore:
     """The policy of a new, empty store of each kind."""

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import settle, settle_forgiven
-from penstock.core.limits import MILLI, NO_BOUND, Limit
+from penstock.core.limits import MILLI, NO_BOUND, Limit, Window
 from penstock.core.take import Denies, Draw, Key, Mode, Take, Taken
 from penstock.store.dynamodb.buckets import terms as terms_of_items
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
 from penstock.store.port import BucketStore
 
-from tests.support.tables import new_table, open_on
+from tests.support.tables import new_table, open_exact_on
 
 NOW = 1_794_792_817_591
 NAMES = ("a", "b", "c")
@@ -31,6 +31,7 @@ limits = st.builds(
     st.sampled_from([1_000, 7_001, 60_000]),
     name=st.sampled_from(NAMES),
     burst=st.none() | st.integers(1, 30),
+    window=st.sampled_from([None, None, Window(), Window(carry_debt=False)]),
 )
 policies = st.lists(limits, min_size=1, max_size=3, unique_by=lambda limit: limit.name).map(tuple)
 
@@ -143,7 +144,7 @@ async def new_sqlite() -> AsyncIterator[BucketStore]:
 
 @pytest.fixture
 async def dynamodb(dynamodb_url: str) -> AsyncIterator[BucketStore]:
-    async with new_table(dynamodb_url) as location, open_on(location) as store:
+    async with new_table(dynamodb_url) as location, open_exact_on(location) as store:
         yield store
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from penstock.core.entities import MAX_DEPTH, SYSTEM, Entity, Scope, StoredLimits
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import PolicyError
 from penstock.store.policy_port import AuditEvent, Change, Page, PolicyStore
@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 NOW = 1_794_792_780_000
 ANN = Change("ann", NOW)
-RPM, TPM = Limit.per(60, 60_000, name="rpm"), Limit.per(1_000, 60_000, name="tpm", burst=5_000)
+RPM = Limit.per(60, 60_000, name="rpm")
+TPM = Limit.per(1_000, 86_400_000, name="tpm", burst=5_000, window=Window("calendar", "Asia/Tokyo"))
 TPM = TPM._replace(max_debt=7 * MILLI)
 BOTH = StoredLimits((RPM, TPM), 0)
 FOUR = (Scope("bob", "gpt-4"), Scope("bob"), Scope(None, "gpt-4"), SYSTEM)

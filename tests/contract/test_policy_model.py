@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item, credit, settle, settle_forgiven
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
-from penstock.core.limits import MILLI, UINT32_MAX, Limit
+from penstock.core.limits import MILLI, UINT32_MAX, Limit, Window
 from penstock.core.mapping import CHECK, EntityMapping, Mappings, Template
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain
@@ -308,6 +308,7 @@ limit_sets = st.lists(
             st.sampled_from([1_000, 7_001, 60_000]),
             name=st.sampled_from(NAMES),
             burst=st.none() | st.integers(0, 15),
+            window=st.sampled_from([None, None, Window(), Window(carry_debt=False)]),
         ),
         st.sampled_from([None, 2 * MILLI, 40 * MILLI]),
     ),

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item, credit, settle
 from penstock.core.draft import Draft
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, NO_BOUND, Limit, Window
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.buckets.asks import Ask
 from penstock.store.dynamodb.buckets.decider import Decider, Read, Step
@@ -44,10 +44,11 @@ class Run:
     ahead_ms: int = 0
     """How far clocks may be ahead of the time. Each is, by another stretch for each call."""
     charges: bool = False
+    max_debt: int | None = None
     now_ms: int = START
     table: Table = field(default_factory=Table)
     shadow: dict[Key, Item] = field(default_factory=dict)
-    """The same takes at the moments they arrive, settled each time: what the buckets should be."""
+    """The same takes at the moments they are sent, settled each time: what buckets should be."""
     admitted: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     unknown: list[tuple[int, ...]] = field(default_factory=list)
     denied: int = 0
@@ -64,22 +65,29 @@ class Run:
         if self.charges and self.random.random() < 0.2:
             mode = Mode.CHARGE
         amounts = [self.random.choice([1, 1, 2, 5]) for _ in self.limits]
-        draws = tuple(Draw(i, amount * MILLI, mode) for i, amount in enumerate(amounts))
+        draws = tuple(
+            Draw(i, amount * MILLI, mode, max_debt=self.max_debt)
+            for i, amount in enumerate(amounts)
+        )
         if not self.cascades:
             return Ask((Take(CHILD, self.limits, draws),))
         return Ask((Take(CHILD, self.limits, draws, PARENT), Take(PARENT, self.limits, draws)))
 
-    def note(self, ask: Ask, *, certain: bool) -> None:
-        """Write down what has landed, in the record and in the shadow."""
+    def note(self, ask: Ask, sent_ms: int, *, certain: bool) -> None:
+        """Write down what has landed, in the record and in the shadow.
+
+        A write may arrive after a boundary. It takes from the window that it was sent in, or from
+        the next one if another write has begun that meanwhile.
+        """
         draws = ask.takes[0].draws
         sign = -1 if draws[0].mode is Mode.REFUND else 1
         amounts = tuple(sign * draw.amount for draw in draws)
         if certain:
-            self.admitted.append((self.now_ms, amounts))
+            self.admitted.append((sent_ms, amounts))
         else:
             self.unknown.append(amounts)
         for key in self.levels():
-            rf, balances, consumed = settle(self.shadow.get(key), self.limits, self.now_ms)
+            rf, balances, consumed = settle(self.shadow.get(key), self.limits, sent_ms)
             buckets = [
                 Bucket(limit, min(balances[i] - amounts[i], limit.burst), consumed[i] + amounts[i])
                 for i, limit in enumerate(self.limits)
@@ -126,7 +134,7 @@ class Process:
             if isinstance(outcome, Landed):
                 lost = run.loses_answers and run.random.random() < 0.05
                 for ask in sent:
-                    run.note(ask, certain=not lost)
+                    run.note(ask, self.sent_ms, certain=not lost)
                 if lost:
                     self._decider, self._hints = None, {}
                     return
@@ -169,18 +177,27 @@ def simulate(
 
 
 def tolerance(run: Run, limit: Limit) -> int:
-    """What may go unsettled: the credit over T, and over the time a write is under way."""
+    """What may go unsettled: the credit over T, and over the time a write is under way.
+
+    A limit that refills at boundaries is exact.
+    """
+    if limit.window is not None:
+        return 0
     unsettled_ms = make_terms(run.limits).tolerance_ms + 2 * FLIGHT_MS
     return credit(limit, START, START + unsettled_ms) + 1
 
 
 LIMITS = [
     (Limit.per(10, 1_000),),
-    (Limit.per(100, 60_000, burst=7),),
-    (Limit.per(30, 1_000, name="fast"), Limit.per(7, 60_000, name="slow", burst=20)),
+    (Limit.per(20, 1_000, burst=30, window=Window()),),
+    (
+        Limit.per(30, 1_000, name="fast"),
+        Limit.per(7, 60_000, name="slow", burst=20),
+        Limit.per(25, 3_000, name="window", window=Window(carry_debt=False)),
+    ),
     (
         Limit.per(100, 1_000, name="a"),
-        Limit.per(500, 10_000, name="b", burst=50),
+        Limit.per(50, 2_000, name="b", window=Window()),
         Limit.per(3_000, 3_600_000, name="c", burst=100),
     ),
 ]
@@ -231,10 +248,10 @@ def check_totals(run: Run) -> None:
 def check_windows(run: Run, i: int, limit: Limit) -> None:
     """Law 1: no window admits more than burst and credit, and the tolerance."""
     for first, (start_ms, _) in enumerate(run.admitted):
-        total = 0
+        total = latest_ms = 0
         for now_ms, amounts in run.admitted[first:]:
-            total += amounts[i]
-            most = limit.burst + credit(limit, start_ms, now_ms + run.ahead_ms)
+            total, latest_ms = total + amounts[i], max(latest_ms, now_ms)
+            most = limit.burst + credit(limit, start_ms, latest_ms + run.ahead_ms)
             assert total <= most + tolerance(run, limit)
 
 
@@ -282,14 +299,14 @@ def check_verdicts(
 
     Credit that is younger than T may count or not: a write that only consumes does not settle.
     """
-    tolerance_ms = make_terms(run.limits).tolerance_ms
+    since_ms = make_terms(run.limits).since_ms(sent_ms)
     items = {key: image.live(sent_ms) for key, image in images.items()}
     for ask in sent:
         assert ask.verdict is not None
         for take, told in zip(ask.takes, ask.verdict.drafts, strict=True):
             item = items.get(take.key)
             true = Draft(item, take, sent_ms)
-            settled_ms = max(item.refilled_ms if item else 0, sent_ms - tolerance_ms)
+            settled_ms = max(item.refilled_ms if item else 0, since_ms)
             assert told.fits in (true.fits, Draft(item, take, settled_ms).fits)
             items[take.key] = true.item() or item
             if take.draws[0].mode is Mode.CHARGE:
@@ -307,6 +324,25 @@ def test_verdicts_are_true_under_any_interleaving(
     run = Run(Random(seed), limits, cascades, refunds=True, charges=True)
     for _ in simulate(run, processes=5, steps=steps):
         pass
+
+
+FORGETS = (Limit.per(12, 700, burst=18, window=Window(carry_debt=False)),)
+OWES = (Limit.per(12, 700, burst=18, window=Window()),)
+
+
+@pytest.mark.parametrize("limits", [FORGETS, OWES], ids=["forgotten", "carried"])
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(2, 300))
+def test_a_debt_is_forgotten_at_a_boundary_or_carried_over_it(
+    limits: tuple[Limit, ...], seed: int, steps: int
+) -> None:
+    """Whoever settles the item, and however deep others go meanwhile."""
+    run = Run(Random(seed), limits, refunds=True, charges=True, max_debt=NO_BOUND)
+    for _ in simulate(run, processes=5, steps=steps):
+        for key, image in run.table.images.items():
+            _, (expected,), _ = settle(run.shadow[key], limits, run.now_ms)
+            (bucket,) = image.item.buckets
+            assert bucket.balance(image.item.refilled_ms, run.now_ms) == expected
 
 
 def test_charges_of_a_run_fit_and_do_not_fit() -> None:
