@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import cut, escape
-from penstock.core.limits import MILLI, Limit, Unit
+from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Request
 
 MAX_DESCRIPTORS: Final = 10
@@ -59,8 +59,8 @@ def _verdict(status: Status) -> str:
 
 def _rate(limit: Limit) -> str:
     if limit.unit is Unit.UNKNOWN:
-        return f"{limit.capacity // MILLI} in {limit.period_ms} ms"
-    return f"{limit.capacity // MILLI} per {limit.unit.name.lower()}"
+        return f"{limit.requests_per_unit} in {limit.period_ms} ms"
+    return f"{limit.requests_per_unit} per {limit.unit.name.lower()}"
 
 
 def _shown(key: str, value: str) -> str:
