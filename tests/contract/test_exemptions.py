@@ -163,13 +163,11 @@ async def test_costs_in_money_are_exact(server: Server) -> None:
 
 
 async def test_a_budget_past_the_wire_is_exact_in_the_store(server: Server) -> None:
-    """The answer shows what a uint32 can show."""
+    """What is left is shown as a uint32 can show it."""
     await server.set(SYSTEM, rpm="10000000000/month")
     for _ in range(3):
         status = await server.ask(3 * 10**9)
         assert (status.over, status.remaining) == (False, min(2**32 - 1, status.remaining))
-    assert status.limit is not None
-    assert status.limit.requests_per_unit == 2**32 - 1
     assert (await server.ask(10**9)).remaining == 0
     assert await server.consumed() == {"rpm": 10**13}
     assert (await server.ask()).over

@@ -242,7 +242,7 @@ async def test_a_limit_of_0_refuses_all(form: Form) -> None:
     with pytest.raises(penstock.RateLimited) as caught:
         async with form.gate.acquire("user", "gpt-4", rpm=0.001):
             pytest.fail("the block must not begin")
-    text = "rpm of user on gpt-4 is 0, which refuses all: try again in 60 s"
+    text = "rpm of user on gpt-4 is 0, so everything is refused"
     assert (str(caught.value), caught.value.retry_after_s) == (text, 60)
     async with form.gate.acquire("user", "gpt-4", rpm=0):  # a check
         assert await form.left() == {"rpm": 0}

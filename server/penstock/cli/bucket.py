@@ -6,6 +6,14 @@ from typing import Any, Final, NamedTuple
 
 from penstock.cli.actions import add_action, add_actions
 from penstock.cli.asking import agrees, check_somebody_is_there
+from penstock.cli.bucket_levels import (
+    Level,
+    bucket_limits,
+    find_levels,
+    level_values,
+    tell_left,
+    tell_next,
+)
 from penstock.cli.chains import climb
 from penstock.cli.names import similar_names
 from penstock.cli.output import print_json, print_line, print_lines, print_note, print_table
@@ -20,15 +28,10 @@ from penstock.cli.store import (
     with_store,
 )
 from penstock.cli.styled import Part, Style, Styled, Table, named
-from penstock.cli.tables import format_local_time, format_time, limit_values
-from penstock.config.durations import format_duration
 from penstock.config.rates import format_rate
-from penstock.core.amounts import to_tokens
-from penstock.core.bucket import Item, settle, wait_ms
 from penstock.core.entities import Scope, resolve
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Key
-from penstock.core.windows import next_boundary_ms
 from penstock.store.policy_port import AuditEvent, Change, Page
 from penstock.store.port import Store
 
@@ -88,18 +91,6 @@ def declare(parser: Parser) -> None:
         if name == "reset":
             parser.add_argument("--yes", action="store_true", help="do not ask first")
         add_store_flags(parser, writes=name == "reset")
-
-
-class Level(NamedTuple):
-    """What is in a bucket now."""
-
-    limit: Limit
-    balance: int
-    consumed: int
-    full_in_ms: int | None
-    """None: never. An unlimited limit has no bucket, so it is always full."""
-    resets_ms: int | None = None
-    """When the limit's window ends; None if the limit has no window."""
 
 
 def _key(arguments: argparse.Namespace) -> Key:
@@ -167,7 +158,7 @@ async def _look(store: Store, key: Key, limits: tuple[Limit, ...], at_ms: int) -
     item = await store.read(key)
     if not limits and item is not None:
         limits = tuple(bucket.limit for bucket in item.buckets)
-    return Shown(key, _levels(limits, item, at_ms), item is not None)
+    return Shown(key, find_levels(limits, item, at_ms), item is not None)
 
 
 def _print_levels(shown: Shown, what: str) -> None:
@@ -181,7 +172,7 @@ def _print_levels(shown: Shown, what: str) -> None:
 
 
 def _shown_values(shown: Shown) -> dict[str, Any]:
-    values = [_values(level) for level in shown.levels]
+    values = [level_values(level) for level in shown.levels]
     return {**shown.key._asdict(), "stored": shown.is_stored, "buckets": values}
 
 
@@ -192,54 +183,21 @@ async def _limits(store: Store, key: Key) -> tuple[Limit, ...]:
     return resolve(await store.policy.lookup(*key), *key).limits
 
 
-def _levels(limits: tuple[Limit, ...], item: Item | None, at_ms: int) -> Sequence[Level]:
-    """The buckets as a take would find them now, under the limits in force."""
-    counted = _counted(limits)
-    refilled_ms, balances, consumed = settle(item, counted, at_ms)
-    levels = [
-        Level(
-            limit,
-            balance,
-            used,
-            wait_ms(limit, balance, limit.burst, at_ms, refilled_ms),
-            None if limit.window is None else next_boundary_ms(limit, max(at_ms, refilled_ms)),
-        )
-        for limit, balance, used in zip(counted, balances, consumed, strict=True)
-    ]
-    levels += [Level(limit, 0, 0, 0) for limit in limits if limit.is_unlimited]
-    return sorted(levels, key=lambda level: level.limit.name)
-
-
-def _counted(limits: Sequence[Limit]) -> tuple[Limit, ...]:
-    """The limits that have buckets."""
-    return tuple([limit.without_max_debt for limit in limits if not limit.is_unlimited])
-
-
 def _row(level: Level) -> tuple[Part, ...]:
-    limit, balance = level.limit, level.balance
+    limit = level.limit
     if limit.is_unlimited:
-        return limit.name, "", "", format_rate(limit), "not counted"
-    full = max(0, balance) * BAR // max(1, limit.burst)
+        return limit.name, "", "", format_rate(limit), tell_next(level)
+    full = max(0, level.balance) * BAR // max(1, limit.burst)
     bar = "█" * full + "░" * (BAR - full)
-    left = f"{balance // MILLI} of {limit.burst // MILLI}"
-    if balance < 0:
-        left = f"{-(balance // MILLI)} in debt, of {limit.burst // MILLI}"
-    if level.full_in_ms is None:
-        then = "never full"
-    elif level.full_in_ms == 0:
-        then = "full"
-    else:
-        then = f"full in {format_duration(-(-level.full_in_ms // 1000) * 1000)}"
-    if level.resets_ms is not None:
-        then = f"resets {format_local_time(level.resets_ms, limit.window)}"
-    if limit.burst == 0:
-        then = "refuses all"
+    left = f"{level.balance // MILLI} of {limit.burst // MILLI}"
+    if level.balance < 0:
+        left = f"{-(level.balance // MILLI)} in debt, of {limit.burst // MILLI}"
     return (
         limit.name or "-",
         Styled(bar, _fullness(level)),
         left,
         format_rate(limit).partition(",")[0],
-        then,
+        tell_next(level),
     )
 
 
@@ -247,17 +205,6 @@ def _fullness(level: Level) -> Style:
     if level.balance < MILLI:
         return "bad"
     return "near" if level.balance * NEAR_EMPTY < level.limit.burst else "good"
-
-
-def _values(level: Level) -> dict[str, Any]:
-    (limit,) = limit_values([level.limit])
-    return {
-        **limit,
-        "balance": None if level.limit.is_unlimited else level.balance // MILLI,
-        "consumed": to_tokens(level.consumed),
-        "full_in_ms": level.full_in_ms,
-        "resets_at": None if level.resets_ms is None else format_time(level.resets_ms),
-    }
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -294,14 +241,15 @@ def _reset(arguments: argparse.Namespace) -> int:
     if not shown.is_stored:
         meant = _similar(arguments, key)
         return _tell_reset(arguments, key, f"no bucket found{meant}", filled=False)
-    left = ", ".join(_tell_left(level) for level in shown.levels)
+    left = ", ".join(tell_left(level) for level in shown.levels)
     if not arguments.yes and not agrees(f"This fills {name}: {left}."):
         return _tell_reset(arguments, key, "not changed", filled=False)
 
     async def work(store: Store) -> bool:
         # Write the record first: a reset without a record is worse than a record without a reset.
         await store.policy.record(_event(shown, change))
-        limits = _counted(await _limits(store, key))
+        stored = bucket_limits(await _limits(store, key))
+        limits = tuple(limit.without_max_debt for limit in stored)
         return await store.reset(key, change.now_ms, limits)
 
     done = with_store(arguments, work)
@@ -314,13 +262,6 @@ def _tell_reset(arguments: argparse.Namespace, key: Key, what: str, *, filled: b
     else:
         print_line(named(f"{key.entity} on {key.resource}", f": {what}"))
     return 0 if filled else 1
-
-
-def _tell_left(level: Level) -> str:
-    name = f"{level.limit.name} " if level.limit.name else ""
-    if level.limit.is_unlimited:
-        return f"{name}{format_rate(level.limit)}"
-    return f"{name}{level.balance // MILLI} of {level.limit.burst // MILLI}"
 
 
 def _event(shown: Shown, change: Change) -> AuditEvent:

@@ -131,14 +131,13 @@ def _checked(limits: Mapping[str, str]) -> Mapping[str, str]:
 def _rate_limited(ask: LeaseAsk, refused: Refused) -> RateLimited:
     entity, name, wait_ms, burst = refused
     resource, asked = ask.key.resource, ask.amounts[name]
-    text = f"{name} of {entity} on {resource} has less than {format_tokens(asked)}"
-    if burst == 0:
-        text = f"{name} of {entity} on {resource} is 0, which refuses all"
-    elif asked == 0:
-        text = f"{name} of {entity} on {resource} is in debt"
+    what, retry_after_s = f"{name} of {entity} on {resource}", wait_ms / 1000
+    text = f"{what} has less than {format_tokens(asked)}"
+    if asked == 0:
+        text = f"{what} is in debt"
     elif asked > burst:
         text = f"{text}, and never more than {format_tokens(burst)}"
-    retry_after_s = wait_ms / 1000
-    return RateLimited(
-        f"{text}: try again in {retry_after_s:.10g} s", entity, resource, name, retry_after_s
-    )
+    text = f"{text}: try again in {retry_after_s:.10g} s"
+    if burst == 0 and asked:  # who waits waits for nothing
+        text = f"{what} is 0, so everything is refused"
+    return RateLimited(text, entity, resource, name, retry_after_s)

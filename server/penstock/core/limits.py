@@ -106,8 +106,8 @@ class Limit(NamedTuple):
 
     @property
     def requests_per_unit(self) -> int:
-        """The limit in whole tokens, as far as the wire can show it."""
-        return min(self.capacity // MILLI, UINT32_MAX)
+        """In whole tokens. A stored limit may be larger than the wire can show."""
+        return self.capacity // MILLI
 
     @property
     def unit(self) -> Unit:

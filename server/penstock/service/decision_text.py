@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import cut, escape
-from penstock.core.limits import MILLI, Limit, Unit
+from penstock.core.limits import Limit, Unit
 from penstock.core.request import Descriptor, Request
 from penstock.core.windows import format_window
 
@@ -59,9 +59,9 @@ def _verdict(status: Status) -> str:
 
 
 def _rate(limit: Limit) -> str:
-    rate = f"{limit.capacity // MILLI} per {limit.unit.name.lower()}"
+    rate = f"{limit.requests_per_unit} per {limit.unit.name.lower()}"
     if limit.unit is Unit.UNKNOWN:
-        rate = f"{limit.capacity // MILLI} in {limit.period_ms} ms"
+        rate = f"{limit.requests_per_unit} in {limit.period_ms} ms"
     return rate if limit.window is None else f"{rate} ({format_window(limit.window)})"
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.core.decision import Decision
+from penstock.core.limits import UINT32_MAX
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -27,7 +28,7 @@ def limit_headers(decision: Decision, names: HeaderNames) -> Headers:
     refused = [pair for pair in limited if pair[1].over]
     limit, status = refused[-1] if refused else min(limited, key=lambda pair: pair[1].remaining)
     headers = (
-        (names.limit, str(limit.requests_per_unit)),
+        (names.limit, str(min(limit.requests_per_unit, UINT32_MAX))),
         (names.remaining, str(status.remaining)),
         (names.reset, str(status.reset_s)),
     )

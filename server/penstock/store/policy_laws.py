@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, StoredLimits
-from penstock.core.limits import Limit
 from penstock.core.windows import format_window
 from penstock.errors import PolicyError
 from penstock.store.policy_port import Page
@@ -88,18 +87,17 @@ def limits_record(stored: StoredLimits | None) -> dict[str, Any] | None:
         return None
     record: dict[str, Any] = {}
     for limit in stored.limits:
-        record[limit.name] = _limit_record(limit)
+        record[limit.name] = limit._asdict()
+        del record[limit.name]["name"]
+        if limit.max_debt is None:
+            del record[limit.name]["max_debt"]
+        if limit.window is None:
+            del record[limit.name]["window"]
+        else:
+            record[limit.name]["window"] = format_window(limit.window)
     if stored.on_unavailable:
         # No limit's name begins with $.
         record["$on_unavailable"] = stored.on_unavailable
-    return record
-
-
-def _limit_record(limit: Limit) -> dict[str, Any]:
-    record = {key: value for key, value in limit._asdict().items() if value is not None}
-    del record["name"]
-    if limit.window is not None:
-        record["window"] = format_window(limit.window)
     return record
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import Limit
 from penstock.core.take import Key
 from penstock.core.windows import format_window
 from penstock.telemetry.tracing import Span
@@ -27,7 +27,7 @@ def describe_items(span: Span, keys: Sequence[Key], limits: Sequence[Limit]) -> 
 
 def limit_text(limit: Limit) -> str:
     """As people write it: `rpm=100/60000ms`. Those of rules mostly have no name."""
-    text = f"{limit.capacity // MILLI}/{limit.period_ms}ms"
+    text = f"{limit.requests_per_unit}/{limit.period_ms}ms"
     if limit.window is not None:
         text += f" {format_window(limit.window)}"
     return f"{limit.name}={text}" if limit.name else text

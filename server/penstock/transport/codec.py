@@ -17,7 +17,7 @@ from penstock._proto import base_pb2, discovery_pb2, leases_pb2, rls_conf_pb2, r
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import show
 from penstock.core.lease import Balances, LeaseAsk, Refused
-from penstock.core.limits import Unit
+from penstock.core.limits import UINT32_MAX, Unit
 from penstock.core.mapping import safe_name
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
 from penstock.core.take import Key
@@ -140,7 +140,7 @@ def _encode_status(status: Status) -> Any:
         code=_OVER_LIMIT if status.over else _OK, limit_remaining=status.remaining
     )
     if limit is not None:
-        message.current_limit.requests_per_unit = limit.requests_per_unit
+        message.current_limit.requests_per_unit = min(limit.requests_per_unit, UINT32_MAX)
         message.current_limit.unit = _WIRE_UNITS[limit.unit]
         message.current_limit.name = limit.name
         message.duration_until_reset.seconds = status.reset_s

@@ -159,6 +159,7 @@ entity user-123: version 1
     rpm, tpm, usd = json.loads(type_in(*SHOW, "--json").out)["buckets"]
     assert (rpm["tokens"], rpm["balance"], rpm["rate"]) == (0, 0, "0/minute")
     assert (tpm["tokens"], tpm["balance"], tpm["rate"]) == (None, None, "unlimited")
+    assert usd["max_debt"] == 5 * 10**9
     assert (usd["tokens"], usd["consumed"]) == (10**10, 4_000_000_000.25)
     ran = type_in("bucket", "reset", "user-123", "gpt-4", answer="yes\n")
     assert (ran.code, ran.out) == (0, "user-123 on gpt-4: full again\n")

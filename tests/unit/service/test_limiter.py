@@ -187,6 +187,10 @@ OTHER = Limit.per(9, 1_000)
             Decision(False, (Status(True, FIVE, 0, 12),)),
             (("L", "5"), ("R", "0"), ("T", "12")),
         ),
+        (
+            Decision(False, (Status(False, Limit.per(10**10, 1_000), 2**32 - 1, 1),)),
+            (("L", "4294967295"), ("R", "4294967295"), ("T", "1")),
+        ),
     ],
 )
 def test_headers_tell_of_the_refused_or_else_the_scarcest(

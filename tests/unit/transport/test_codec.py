@@ -34,7 +34,7 @@ statuses = st.builds(
     st.none()
     | st.builds(
         Limit.per,
-        st.integers(0, UINT32_MAX),
+        st.integers(0, UINT32_MAX) | st.integers(0, 10**15),
         st.sampled_from([unit.value for unit in Unit if unit.value] + [90_000]),
         name=st.text(max_size=300),
     ),
@@ -63,7 +63,8 @@ def test_an_answer_says_what_was_decided(over: bool, made: list[Status]) -> None
         assert sent.HasField("current_limit") == (status.limit is not None)
         assert sent.HasField("duration_until_reset") == (status.limit is not None)
         if status.limit is not None:
-            assert sent.current_limit.requests_per_unit == status.limit.requests_per_unit
+            shown = min(status.limit.requests_per_unit, UINT32_MAX)
+            assert sent.current_limit.requests_per_unit == shown
             assert sent.current_limit.name == status.limit.name
             unit = rls_pb2.RateLimitResponse.RateLimit.Unit.Name(sent.current_limit.unit)
             assert unit == status.limit.unit.name
