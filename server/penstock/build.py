@@ -14,6 +14,7 @@ from penstock import __version__
 from penstock.config.rules import RulesSource
 from penstock.config.settings import Settings
 from penstock.config.watch import RulesWatcher
+from penstock.core.counting import Counting
 from penstock.core.plan import Behaviour
 from penstock.errors import ConfigError
 from penstock.service.answer import OnUnavailable, Options
@@ -100,7 +101,7 @@ def rules_source(settings: Settings) -> RulesSource:
         settings.rules_path(),
         settings.runtime_ignoredotfiles,
         settings.merge_domain_config,
-        settings.counting,
+        Counting(settings.counting),
     )
 
 
@@ -146,7 +147,9 @@ def make_xds_client(
     )
     if settings.config:
         LOG.warning("--config has no effect: rules come over xDS from %s", server.address)
-    read_all = partial(read, merge_domains=settings.merge_domain_config, counting=settings.counting)
+    read_all = partial(
+        read, merge_domains=settings.merge_domain_config, counting=Counting(settings.counting)
+    )
     return XdsClient(server, node, read_all, Pauses(pauses), metrics)
 
 
@@ -216,7 +219,7 @@ def limiter_options(settings: Settings) -> Options:
         behaviour=Behaviour(
             settings.shadow_mode,
             settings.quota_mode,
-            settings.counting,
+            Counting(settings.counting),
             settings.cache_key_prefix,
         ),
         on_unavailable=cast("OnUnavailable", settings.on_unavailable),

@@ -22,6 +22,7 @@ from penstock.config.flags import add_flags, read_settings
 from penstock.config.policy_file import read_policy
 from penstock.config.rules import RulesSource
 from penstock.config.settings import Settings
+from penstock.core.counting import Counting
 from penstock.core.plan import Behaviour
 from penstock.core.policy_diff import Policy, overlay
 from penstock.core.request import Request
@@ -116,7 +117,7 @@ async def _simulate(arguments: argparse.Namespace, top: int | None) -> int:
         skips_bad_lines=arguments.skip_bad_lines,
         change=_restore(settings, sides),
     )
-    behaviour = Behaviour(settings.shadow_mode, settings.quota_mode, settings.counting)
+    behaviour = Behaviour(settings.shadow_mode, settings.quota_mode, Counting(settings.counting))
     rows = DeniedRows() if arguments.csv else None
     with ProgressLine() as progress:
         clock = await simulate(
@@ -176,7 +177,10 @@ def _rules_in_force(arguments: argparse.Namespace, settings: Settings) -> Rules 
 
 def _load(path: Path, settings: Settings) -> Rules:
     source = RulesSource(
-        path, settings.runtime_ignoredotfiles, settings.merge_domain_config, settings.counting
+        path,
+        settings.runtime_ignoredotfiles,
+        settings.merge_domain_config,
+        Counting(settings.counting),
     )
     return source.load().rules
 

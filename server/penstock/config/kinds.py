@@ -8,7 +8,6 @@ from typing import Any, Final
 from penstock.config.cores import usable_cores
 from penstock.config.durations import format_duration, parse_rounded_ms
 from penstock.config.similar import did_you_mean
-from penstock.core.counting import Counting
 
 Address = tuple[str, int]
 """A host and a port. An empty host means all addresses of this machine."""
@@ -121,10 +120,6 @@ def _one_of(*choices: str, **others: str) -> Callable[[str], str]:
     return parse
 
 
-def _counting(text: str) -> Counting:
-    return Counting(_one_of(*[one.value for one in Counting])(text))
-
-
 def _text(text: str) -> str:
     return text
 
@@ -161,9 +156,7 @@ NAMES: Final = Kind(_names, "NAMES", ",".join)
 FORMAT: Final = Kind(_one_of("text", "json"), "text|json")
 PROTOCOL: Final = Kind(_one_of("http", "grpc"), "http|grpc")
 SOURCE: Final = Kind(_one_of("file", "grpc_xds_sotw"), "file|grpc_xds_sotw")
-COUNTING: Final = Kind(
-    _counting, "|".join(one.value for one in Counting), lambda counting: str(counting.value)
-)
+COUNTING: Final = Kind(_one_of("steady", "fixed", "reference"), "steady|fixed|reference")
 UNAVAILABLE: Final = Kind(_one_of("error", "allow", "deny"), "error|allow|deny")
 TRANSPORT: Final = Kind(_one_of("native", "grpcio"), "native|grpcio")
 EVENT_LOOP: Final = Kind(_one_of("auto", "uvloop", "asyncio"), "auto|uvloop|asyncio")

@@ -40,7 +40,6 @@ from penstock.config.kinds import (
     Kind,
     Tags,
 )
-from penstock.core.counting import Counting
 from penstock.core.request import DEFAULT_MAX_BYTES
 from penstock.errors import ConfigError
 
@@ -326,10 +325,10 @@ class Settings:
         "answer OK even over a limit; the statuses of descriptors stay as they are",
     )
     quota_mode: bool = _setting("QUOTA_MODE", BOOL, False, "treat every limit as a quota")
-    counting: Counting = _setting(
+    counting: str = _setting(
         "PENSTOCK_COUNTING",
         COUNTING,
-        Counting.STEADY,
+        "steady",
         "how rules count that say nothing else: steady refill; fixed windows; or all as the "
         "reference server: fixed windows, denied requests count, debts end with the window",
     )

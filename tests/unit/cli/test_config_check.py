@@ -84,6 +84,15 @@ def test_print_shows_the_effective_rules(tmp_path: Path) -> None:
     ]
 
 
+def test_print_shows_how_a_server_with_this_setting_counts(tmp_path: Path) -> None:
+    """The rules are those that are in force there."""
+    write_rules(tmp_path)
+    ran = run("config", "check", "--print", "--counting", "reference", "rules.yaml", cwd=tmp_path)
+    *limited, free = ran.out.splitlines()
+    assert all(", window: fixed, carry_debt: false" in line for line in limited)
+    assert "window" not in free
+
+
 def test_every_error_of_every_file_is_told(tmp_path: Path) -> None:
     """On standard error, sorted, with exit code 1."""
     rules = tmp_path / "rules"

@@ -52,6 +52,12 @@ def test_bad_rules_are_named_with_file_and_line(tmp_path: Path, text: str, messa
     assert [path.name for path in tmp_path.iterdir()] == ["rules.yaml"]
 
 
+def test_a_variable_that_is_gone_keeps_the_server_from_starting(tmp_path: Path) -> None:
+    """It would not do what the operator wants."""
+    said = fails(tmp_path, env={"PENSTOCK_CHARGE_DENIED": "true"})
+    assert said.startswith("PENSTOCK_CHARGE_DENIED is gone: set PENSTOCK_COUNTING=reference ")
+
+
 def test_a_directory_without_rules_is_refused(tmp_path: Path) -> None:
     """From the reference server's variables, too."""
     (tmp_path / "data/config").mkdir(parents=True)

@@ -100,6 +100,20 @@ def test_two_policies_stand_side_by_side(files: Type) -> None:
     assert [row.split()[-1] for row in rows][-3:] == ["1", "0", "1"]
 
 
+def test_windows_can_be_compared_with_steady_limits(files: Type) -> None:
+    """eve's third request comes with a new minute. As the reference server counts, it passes too,
+    and what is denied is still a denial."""
+    Path("fixed.yaml").write_text(NEW.replace("unit: 1}", "unit: 1, window: fixed}"))
+    ran = files(
+        "simulate", "--against", "new.yaml", "--rules", "fixed.yaml", "--trace", "trace.csv"
+    )
+    assert "\nOK               5         6\ndenied           2         1\n" in ran.out
+    counting = ("--counting", "reference")
+    ran = files("simulate", "--rules", "new.yaml", "--trace", "trace.csv", *counting)
+    assert "denied    1\n" in ran.out
+    assert "reports over a limit" not in ran.out
+
+
 def test_one_policy_needs_no_second_column(files: Type) -> None:
     """And nobody is newly limited, so the exit code is 0."""
     ran = files("simulate", "--rules", "new.yaml", "--trace", "trace.csv")

@@ -39,7 +39,6 @@ from penstock.config.kinds import (
     Kind,
 )
 from penstock.config.settings import Settings
-from penstock.core.counting import Counting
 from penstock.errors import ConfigError
 
 
@@ -55,7 +54,7 @@ SAMPLES: Mapping[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     BOOL.shown: (("true", True), ("false", False)),
     PORT.shown: (("1234", 1234), ("0", 0)),
     DURATION.shown: (("90s", 90_000), ("0", 0)),
-    COUNTING.shown: (("fixed", Counting.FIXED), ("Reference", Counting.REFERENCE)),
+    COUNTING.shown: (("fixed", "fixed"), ("Reference", "reference")),
     UNAVAILABLE.shown: (("allow", "allow"), ("DENY", "deny")),
     LEVEL.shown: (("debug", "debug"), ("Warn", "warn")),
     ADDRESS.shown: ((":9090", ("", 9090)), ("[::1]:80", ("::1", 80))),

@@ -6,8 +6,9 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from penstock.core.counting import Counting
 from penstock.core.entities import Entity, Scope, StoredLimits
-from penstock.core.limits import Limit, Unit
+from penstock.core.limits import Limit, Unit, Window
 from penstock.core.plan import Behaviour
 from penstock.core.policy_diff import Policy
 from penstock.core.request import Descriptor, Override, Request
@@ -48,10 +49,13 @@ def on(*keys: str, hits: int | None = None, value: str = "v") -> Request:
 
 
 def play(
-    *asked: Request, behaviour: Behaviour | None = None, policy: Policy | None = None
+    *asked: Request,
+    behaviour: Behaviour | None = None,
+    policy: Policy | None = None,
+    rules: Rules = RULES,
 ) -> tuple[Side, list[Hit]]:
     """Play requests that are a second apart."""
-    side, seen = Side("proposed", RULES, policy or Policy(), MemoryStore()), list[Hit]()
+    side, seen = Side("proposed", rules, policy or Policy(), MemoryStore()), list[Hit]()
     stream = [
         Timed(NOW + 1_000 * number, repr(request).encode(), request)
         for number, request in enumerate(asked)
@@ -104,6 +108,20 @@ def test_a_quota_that_is_over_beside_one_that_passes_is_no_hit() -> None:
     asked = Request("d", (Descriptor((("quota", "a"),)), Descriptor((("quota", "b"),))))
     side, seen = play(on("quota", value="a"), asked)
     assert (outcomes(side), seen) == ([2, 0, 0, 0], [])
+
+
+def test_requests_that_count_although_denied_are_denied() -> None:
+    """A report is told apart from them, as without the setting."""
+    forgets = Limit.per(1, 60_000, window=Window(carry_debt=False))
+    counted = [
+        Node("user", rule=Rule("d.user", (forgets,))),
+        Node("metered", rule=Rule("d.metered", (forgets,), on_exceed={"": OnExceed.DEBT})),
+    ]
+    rules = {"d": Domain("d", Children(counted))}
+    behaviour = Behaviour(counting=Counting.REFERENCE)
+    asked = *[on("user")] * 3, *[on("metered")] * 2
+    side, _ = play(*asked, behaviour=behaviour, rules=rules)
+    assert outcomes(side) == [2, 2, 1, 0]
 
 
 def test_a_server_in_shadow_mode_denies_nobody() -> None:
