@@ -296,6 +296,7 @@ async def test_a_token_is_asked_for_and_a_server_that_ends_is_told(
     env = {"PENSTOCK_CONSOLE_TOKEN": TOKEN}
     async with open_page(devtools) as page:
         with penstock(tmp_path, rules=rules, store="memory:", env=env) as server:
+            await page.look_like(*WIDE)
             await page.open(f"http://{server.debug}/console")
             await page.wait_for("document.getElementById('sign-in')?.open")
             await page.keep_picture(PICTURES / "token-light.png")
