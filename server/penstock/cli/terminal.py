@@ -69,7 +69,6 @@ def open_console(stream: TextIO) -> "Console":
     return Console(
         file=stream,
         force_terminal=True,
-        force_interactive=False,
         color_system="auto" if has_colours(stream) else None,
         no_color=False,
         markup=False,
