@@ -9,6 +9,7 @@ const RIGHT = 8;
 const TOP = 10;
 const BOTTOM = 22;
 const BAR_HEIGHT = 130;
+const MINUTES = [1, 2, 5, 10, 15, 30];
 
 /** Three or four round numbers from 0 up to the greatest value or a little more. */
 export function ticks(most) {
@@ -143,13 +144,18 @@ export class TimePlot extends Plot {
     this.show([...grid, ...this.hours(), ...shapes, this.cursor]);
   }
 
+  /** Whole minutes, as far apart as there is room for. */
   hours() {
-    const wanted = Math.max(2, Math.floor(this.width / 130));
-    const every = Math.max(1, Math.ceil(this.count() / wanted));
+    const last = this.count() - 1;
+    if (last < 1) return [];
+    const span = this.times[last] - this.times[0];
+    const room = Math.max(2, Math.floor((this.width - LEFT) / 90));
+    const every = MINUTES.map((minutes) => minutes * 60_000).find((size) => span / size <= room) ?? span;
     const marks = [];
-    for (let index = this.count() - 1; index >= 0; index -= every) {
-      const anchor = index === this.count() - 1 ? "end" : this.middle(index) < LEFT + 20 ? "start" : "middle";
-      marks.push(s("text", { class: "hour", x: this.middle(index), y: HEIGHT - 5, "text-anchor": anchor }, clock(this.times[index], false)));
+    for (let at = Math.ceil(this.times[0] / every) * every; at <= this.times[last]; at += every) {
+      const x = LEFT + ((this.width - LEFT - RIGHT) * (at - this.times[0])) / span;
+      if (x < LEFT + 12 || x > this.width - 20) continue;
+      marks.push(s("text", { class: "hour", x, y: HEIGHT - 5, "text-anchor": "middle" }, clock(at, false)));
     }
     return marks;
   }

@@ -62,6 +62,7 @@ export function card(title, tools, ...children) {
   return h("section", { class: "card" }, h("header", {}, heading, h("div", { class: "card-tools" }, ...tools)), ...children);
 }
 
+/** What is said instead of a list without rows. Hidden until the list is known to have none. */
 export function empty(text) {
-  return h("p", { class: "empty" }, text);
+  return h("p", { class: "empty", hidden: true }, text);
 }

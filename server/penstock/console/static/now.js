@@ -7,6 +7,7 @@ import { clock, duration, entityLink, isRule, limit, micros, percent, resource, 
 
 const LEAST_POINTS = 60;
 const LATEST = 12;
+const LOOKED_AT = 200;
 
 export function nowView() {
   const status = h("div", { class: "status" });
@@ -149,29 +150,51 @@ function makeTopRow(row) {
 export function makeDenials(entity = "") {
   const body = h("tbody", {});
   const nothing = empty("No denials since the start.");
-  const titles = ["When", "Who", "By which limit", "Asked for", "Wait"];
+  const titles = ["Last", "Who", "By which limit", "Times", "Wait"];
   const table = h("table", { class: "denials" }, h("caption", { class: "unseen" }, "The last denials, the latest first"),
     h("thead", {}, h("tr", {}, ...titles.map((title) => h("th", { scope: "col" }, title)))), body);
   const element = card("Last denials", [], table, nothing);
 
   async function refresh() {
-    const { denials } = await get("denials", { limit: LATEST, entity });
-    const rows = denials.map((denial, number) => ({ ...denial, number }));
-    follow(body, rows, (row) => [row.at_ms, row.entity, row.resource, row.rule, denials.length - row.number].join("\n"), makeDenialRow);
+    const { denials } = await get("denials", { limit: LOOKED_AT, entity });
+    const rows = fold(denials).slice(0, LATEST);
+    follow(body, rows, (row) => row.key, makeDenialRow);
     table.hidden = !rows.length;
     nothing.hidden = Boolean(rows.length);
   }
   return { element, refresh };
 }
 
+/** The same denial again and again is one row: the latest, and how often. */
+function fold(denials) {
+  const rows = new Map();
+  for (const denial of denials) {
+    const key = [denial.entity, denial.resource, denial.rule, denial.limited, denial.limit.name, denial.passed].join("\n");
+    const known = rows.get(key);
+    if (known) known.times += 1;
+    else rows.set(key, { ...denial, key, times: 1 });
+  }
+  return [...rows.values()];
+}
+
 function makeDenialRow(denial) {
   const whose = denial.limited === denial.entity ? "" : ` of ${denial.limited}`;
+  const time = h("time", {});
+  const times = h("td", { class: "amount" });
+  const wait = h("td", { class: "wait" });
   const element = h("tr", {},
-    h("td", { class: "when" }, h("time", { datetime: new Date(denial.at_ms).toISOString() }, clock(denial.at_ms))),
+    h("td", { class: "when" }, time),
     h("th", { scope: "row" }, h("a", { href: entityLink(denial.entity, denial.resource), class: "name" }, denial.entity),
       h("span", { class: isRule(denial.resource) ? "tag domain" : "tag" }, resource(denial.resource))),
     h("td", { class: "by" }, `${limit(denial.limit)}${whose}`, denial.passed ? h("span", { class: "tag passed" }, "passed") : null),
-    h("td", { class: "amount" }, whole(denial.amount)),
-    h("td", { class: "wait" }, duration(denial.wait_ms)));
-  return { element, update() {} };
+    times, wait);
+  return {
+    element,
+    update(now) {
+      time.setAttribute("datetime", new Date(now.at_ms).toISOString());
+      say(time, clock(now.at_ms));
+      say(times, `${whole(now.times)} ×`);
+      say(wait, duration(now.wait_ms));
+    },
+  };
 }

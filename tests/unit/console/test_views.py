@@ -1,0 +1,186 @@
+"""Views: the forms of values, what is concealed, and lists that go on."""
+
+import json
+from typing import Any
+
+import pytest
+from penstock.cli import tables
+from penstock.console import values
+from penstock.console.conceal import Conceal, Values, make_conceal, show
+from penstock.console.console import VIEWS
+from penstock.console.inside import Inside
+from penstock.core.entities import Entity, Scope, StoredLimits
+from penstock.core.limits import Limit
+from penstock.core.request import Descriptor, Request
+from penstock.core.rules import Children, Domain, Node, Rule, Rules
+from penstock.insight.insight import Insight
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
+from penstock.service.policies import Policies
+from penstock.store.memory import MemoryStore
+from penstock.store.policy_port import Change
+from penstock.telemetry.metrics import Metrics
+
+NOW = 1_794_792_780_000
+MINUTE = 60_000
+CHANGE = Change("alice", NOW)
+SECRET = "secret-of-this-test"  # noqa: S105 - of no server
+LIMITS = (Limit.per(5, MINUTE, name="rpm"), Limit.per(9, 90_000, name="tpm", burst=20))
+
+
+class Stage:
+    """One process, without a server around it."""
+
+    def __init__(self, conceal: Conceal = show) -> None:
+        self.store, self.insight = MemoryStore(), Insight(NOW)
+        nodes = [Node(f"k{number}", rule=Rule(f"d.k{number}", LIMITS)) for number in range(30)]
+        self.rules: Rules = {"d": Domain("d", Children(nodes))}
+        policies = Policies(self.store.policy, 0, lambda: NOW)
+        self.limiter = Limiter(self.store, Options(), lambda: NOW, policies, insight=self.insight)
+        self.limiter.use(self.rules)
+        self.inside = Inside(
+            self.insight,
+            self.store,
+            Metrics(),
+            lambda: self.rules,
+            lambda: 30,
+            lambda: ["$domain:d"],
+            lambda: ["rules from here"],
+            conceal,
+            lambda: NOW,
+        )
+
+    async def ask(self, *entries: tuple[str, str]) -> None:
+        await self.limiter.answer(self.limiter.prepare(Request("d", (Descriptor(entries),))))
+
+    async def part(self, view: str, **query: str) -> Any:
+        return json.loads(json.dumps(await VIEWS[view].read(self.inside, query)))
+
+    async def get(self, view: str, **query: str) -> Any:
+        return VIEWS[view].join([await self.part(view, **query)], query)
+
+
+def test_values_have_the_form_of_commands() -> None:
+    """One schema: what a script learned from --json holds here, too."""
+    limits = [*LIMITS, Limit.per(3, MINUTE, name="z")._replace(max_debt=2_000)]
+    assert [values.limit_values(limit) for limit in limits] == tables.limit_values(limits)
+    entity = Entity("a", "b", cascade=True, metadata={"team": "x"}, version=3)
+    assert values.entity_values(entity, show) == tables.entity_values(entity)
+
+
+@pytest.mark.parametrize("limit", ["1", "7", "50"])
+async def test_entities_with_a_prefix_are_all_found_once_page_by_page(limit: str) -> None:
+    """Whatever the size of a page, and wherever they stand among the others."""
+    stage = Stage()
+    names = [f"{kind}-{number:04}" for kind in ("a", "b", "c") for number in range(60)]
+    for name in names:
+        await stage.store.policy.write_entity(Entity(name), CHANGE)
+    found, query = [], {"prefix": "b-", "limit": limit}
+    while True:
+        page = await stage.get("entities", **query)
+        assert len(page["entities"]) <= int(limit)
+        found += [entity["name"] for entity in page["entities"]]
+        if page["next"] is None:
+            break
+        query["after"] = page["next"]
+    assert found == [name for name in names if name.startswith("b-")]
+
+
+async def test_children_are_listed_by_their_parent() -> None:
+    """With what is stored about each."""
+    stage = Stage()
+    for entity in (Entity("p"), Entity("c1", "p"), Entity("c2", "p", cascade=True), Entity("x")):
+        await stage.store.policy.write_entity(entity, CHANGE)
+    page = await stage.get("entities", parent="p")
+    assert [(one["name"], one["cascade"]) for one in page["entities"]] == [
+        ("c1", False), ("c2", True),
+    ]  # fmt: skip
+    answer = await stage.get("entity", id="p")
+    assert (answer["children"], answer["has_more_children"]) == (["c1", "c2"], False)
+
+
+async def test_rules_are_found_by_text_and_page_by_page() -> None:
+    """The counts of two workers are added up."""
+    stage = Stage()
+    for _ in range(7):
+        await stage.ask(("k3", "v"))
+    first = await stage.get("rules", limit="20")
+    rest = await stage.get("rules", limit="20", after=first["next"])
+    assert (first["count"], len(first["rules"]), len(rest["rules"])) == (30, 20, 10)
+    assert rest["next"] is None
+    part = await stage.part("rules", contains="k3")
+    answer = VIEWS["rules"].join([part, part], {})
+    assert [(row["rule"], row["requests"], row["denials"]) for row in answer["rules"]] == [
+        ("d.k3", 14, 4)
+    ]
+
+
+async def test_tops_of_two_workers_are_one_list() -> None:
+    """Sorted by the sum, with the latest denial of each."""
+    stages = [Stage(), Stage()]
+    for stage, users in zip(stages, ("aab", "bbbbbbbb"), strict=True):
+        for user in users:
+            await stage.ask(("k1", user))
+    query = {"by": "requests", "of": "entity"}
+    parts = [await stage.part("top", **query) for stage in stages]
+    rows = VIEWS["top"].join(parts, query)["rows"]
+    assert [(row["entity"], row["requests"], row["denials"]) for row in rows] == [
+        ("k1=b", 9, 3), ("k1=a", 2, 0),
+    ]  # fmt: skip
+    assert rows[0]["last_denial"]["limit"]["name"] == "rpm"
+    assert rows[1]["last_denial"] is None
+
+
+@pytest.mark.parametrize("kind", ["hashed", "hidden"])
+async def test_no_view_shows_a_name_that_is_concealed(kind: Values) -> None:
+    """Only the name that the reader asked for. Keys of rules, and resources, stay readable."""
+    stage = Stage(make_conceal(kind, SECRET))
+    policy = stage.store.policy
+    await policy.write_entity(Entity("parent-key"), CHANGE)
+    await policy.write_entity(Entity("child-key", "parent-key", cascade=True), CHANGE)
+    await policy.write_limits(Scope("parent-key"), StoredLimits(LIMITS, 0), CHANGE)
+    for _ in range(8):
+        await stage.ask(("entity", "child-key"), ("resource", "gpt"))
+        await stage.ask(("k1", "bob-key"))
+    answers = [
+        await stage.get(view, **query)
+        for view, query in [
+            ("top", {"of": "entity"}), ("top", {"of": "rule"}), ("denials", {}), ("rules", {}),
+            ("audit", {"subject": "parent-key"}), ("audit", {}),
+        ]
+    ]  # fmt: skip
+    text = json.dumps(answers)
+    assert "child-key" not in text
+    assert "bob-key" not in text
+    assert "k1=hash:" in text if kind == "hashed" else "k1=hidden" in text
+    assert '"gpt"' in text
+    answer = await stage.get("entity", id="child-key", resource="gpt")
+    levels = answer["trees"][0]["levels"]
+    assert levels[0]["entity"] == "child-key"
+    assert levels[1]["buckets"][0]["balance"] == 0
+    assert "parent-key" not in json.dumps(answer)
+    assert "child-key" not in json.dumps(await stage.get("entity", id="parent-key"))
+
+
+def test_hashes_are_those_of_a_recording() -> None:
+    """The same secret gives the same hash, so both can be compared."""
+    from penstock.traffic.hashing import make_hash
+
+    conceal = make_conceal("hashed", SECRET)
+    assert conceal("user-1", "gpt") == make_hash(SECRET, "user-1")
+    assert conceal("user=bob,path=/x", "$domain:d") == (
+        f"user={make_hash(SECRET, 'bob')},path={make_hash(SECRET, '/x')}"
+    )
+
+
+async def test_usage_has_every_window_of_its_span() -> None:
+    """Also those in which nothing was used, so that a plot has no gaps."""
+    stage = Stage()
+    await stage.store.policy.write_limits(Scope("u"), StoredLimits(LIMITS, 0), CHANGE)
+    for _ in range(3):
+        await stage.ask(("entity", "u"), ("resource", "gpt"))
+    answer = await stage.get("usage", id="u")
+    assert len(answer["starts_ms"]) == 49
+    (used,) = answer["usage"]
+    assert used["start_ms"] == answer["starts_ms"][-1]
+    assert (used["takes"], used["amounts"]) == (3, {"rpm": 3, "tpm": 3})
