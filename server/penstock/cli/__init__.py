@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "policy": "keep entities and limits in a file",
     "audit": "show who changed limits and entities",
     "usage": "show what entities consumed",
+    "top": "show who is limited now, live",
     "aggregate": "count the usage of a DynamoDB table, from its stream",
     "gc": "remove idle buckets and old audit events now",
     "backup": "copy the file of a SQLite store, while servers use it",

@@ -12,6 +12,10 @@ from penstock.core.foreign_text import show
 MAX_CELL: Final = 1_000
 """Characters of a cell. Every name fits. Metadata may be longer: JSON shows all of it."""
 
+NARROW_COLUMN: Final = 16
+LEAST_COLUMN: Final = 8
+"""What a column that is broken should have, so that there are not too many lines."""
+
 _TAKES_NO_COLUMN: Final = {"Mn", "Me", "Cf"}
 """Kinds of characters: accents, joiners, marks of direction."""
 
@@ -42,6 +46,25 @@ def align(table: Table, least: Sequence[int] = ()) -> tuple[list[str], list[int]
         ]
         lines.append((table.indent + "  ".join(cells)).rstrip())
     return lines, widths
+
+
+def fit_widths(widths: Sequence[int], room: int) -> list[int]:
+    """The widths of columns that together with the blanks between them fit into this room.
+
+    Narrow columns stay whole as long as the others have enough, because names, numbers and bars
+    are hard to read if they are broken. The rest is shared.
+    """
+    fitted = [0] * len(widths)
+    left = room - 2 * (len(widths) - 1)
+    narrow_first = sorted(range(len(widths)), key=lambda number: widths[number])
+    for done, number in enumerate(narrow_first, start=1):
+        others = len(widths) - done
+        width = widths[number]
+        if width > NARROW_COLUMN or left - width < LEAST_COLUMN * others:
+            width = max(1, min(width, left // (others + 1)))
+        fitted[number] = width
+        left -= width
+    return fitted
 
 
 def text_width(text: str) -> int:

@@ -9,7 +9,10 @@ import io
 import sys
 from typing import Final
 
-ASCII_SIGNS: Final = {"█": "#", "░": ".", "→": "->", "…": "..."}
+ASCII_SIGNS: Final = {
+    "█": "#", "░": ".", "→": "->", "…": "...", "µ": "u",
+    "▁": ".", "▂": ":", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
+}  # fmt: skip
 
 _HANDLER: Final = "penstock.ascii"
 

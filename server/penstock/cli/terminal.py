@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
-from penstock.cli.columns import MAX_CELL, align
+from penstock.cli.columns import MAX_CELL, align, fit_widths
 from penstock.cli.encodings import spelled
 from penstock.cli.styled import Line, Style, Styled, Table, parts_of
 from penstock.core.foreign_text import show
@@ -69,7 +69,6 @@ def open_console(stream: TextIO) -> "Console":
     return Console(
         file=stream,
         force_terminal=True,
-        force_interactive=False,
         color_system="auto" if has_colours(stream) else None,
         no_color=False,
         markup=False,
@@ -82,7 +81,7 @@ def open_console(stream: TextIO) -> "Console":
 def print_painted(table: Table, least: Sequence[int], stream: TextIO) -> list[int]:
     """Print a table that fits the terminal; returns the widths of its columns.
 
-    The columns are not narrower than in `least`, if the terminal is wide enough.
+    The columns are not narrower than in `least`, as far as the terminal is wide enough.
     """
     from rich.padding import Padding
     from rich.table import Table as Grid
@@ -90,11 +89,11 @@ def print_painted(table: Table, least: Sequence[int], stream: TextIO) -> list[in
     console = open_console(stream)
     _, widths = align(table, least)
     indent = len(table.indent)
-    fits = indent + sum(widths) + 2 * (len(widths) - 1) <= console.width
+    fitted = fit_widths(widths, console.width - indent)
     grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(table.header))
-    for number, width in enumerate(widths):
+    for number, width in enumerate(fitted):
         title = Styled(table.header[number], "header") if table.header else ""
-        grid.add_column(paint(title, MAX_CELL), overflow="fold", min_width=width if fits else None)
+        grid.add_column(paint(title, MAX_CELL), overflow="fold", width=width)
     for row in table.rows:
         grid.add_row(*[paint(cell, MAX_CELL) for cell in row])
     console.print(Padding(grid, (0, 0, 0, indent), expand=False))

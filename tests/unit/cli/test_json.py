@@ -157,6 +157,8 @@ def test_every_command_prints_what_the_docs_say(
     _table(scripts, location)
     asked = ("--address", server.address, "--domain", "d", *PATIENT)
     scripts("check", *asked, "few=1", "free=1", "odd=1", "none=1")
+    port = server.debug.rpartition(":")[2]
+    assert scripts("top", "--address", f"127.0.0.1:{port}")["overview"]
     assert scripts.ran == set(scripts.forms.commands), "the docs have every command that has run"
     unused = set(scripts.forms.forms) - scripts.forms.used
     assert unused <= {"problem", "set aside"}, "and no form that no command prints"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from penstock.cli import main
+from penstock.cli.columns import fit_widths
 from penstock.core.foreign_text import is_plain
 
 from tests.support.terminals import Terminal, without_sequences
@@ -126,7 +127,8 @@ def test_tables_fit_the_terminal(shown: Shown, stored: Type, columns: int) -> No
         lines = COLOUR.sub("", shown(*command, columns=columns)).splitlines()
         assert max(map(len, lines)) <= columns
         if command == ("entity", "list"):
-            assert "".join(lines).count("words") + "".join(lines).count("word s") >= 15
+            letters = re.sub("[^words]", "", "".join(lines))
+            assert len(letters) >= 20 * len("words"), "nothing is cut off"
     assert max(map(len, shown("entity", "list", COLUMNS="30", NO_COLOR="1").splitlines())) <= 30
 
 
@@ -149,3 +151,20 @@ def test_no_other_sequence_than_colours_is_printed(shown: Shown, stored: Type) -
     for command in COMMANDS:
         painted = shown(*command)
         assert COLOUR.sub("", painted) == without_sequences(painted)
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "fitted"),
+    [
+        ([3, 12, 14], 33, [3, 12, 14]),
+        ([3, 12, 14], 32, [3, 12, 13]),
+        ([40, 12, 3], 27, [8, 12, 3]),
+        ([40, 12, 3], 26, [10, 9, 3]),
+        ([40, 30], 42, [20, 20]),
+        ([9, 9], 5, [1, 2]),
+        ([9, 9, 9], 3, [1, 1, 1]),
+    ],
+)
+def test_narrow_columns_stay_whole(widths: list[int], room: int, fitted: list[int]) -> None:
+    """As long as the others have eight columns. All fit, if there is one for each."""
+    assert fit_widths(widths, room) == fitted

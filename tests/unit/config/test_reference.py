@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from penstock.config.flags import DECLARED
-from penstock.config.kinds import HEADERS, PAIRS, TAGS, TEXT
+from penstock.config.kinds import HEADERS, PAIRS, PATH, TAGS, TEXT
 from penstock.config.reference import IGNORED, find_ignored
 
 from tests.support.reference_variables import REFERENCE_VARIABLES
@@ -32,7 +32,7 @@ OTHER_DEFAULTS: Mapping[str, tuple[str, str]] = {
 """Defaults of ours that are not the reference server's, and why."""
 
 EMPTY: Mapping[str, object] = {
-    TEXT.shown: "", TAGS.shown: (), PAIRS.shown: (), HEADERS.shown: (),
+    TEXT.shown: "", PATH.shown: "", TAGS.shown: (), PAIRS.shown: (), HEADERS.shown: (),
 }  # fmt: skip
 """What a default that is empty there is here."""
 

@@ -25,6 +25,7 @@ from penstock.config.kinds import (
     MESSAGE_BYTES,
     NAMES,
     PAIRS,
+    PATH,
     PORT,
     PROTOCOL,
     REQUEST_BYTES,
@@ -52,6 +53,7 @@ def read(*argv: str, env: Mapping[str, str] | None = None) -> Settings:
 
 SAMPLES: Mapping[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     TEXT.shown: (("one", "one"), ("two", "two")),
+    PATH.shown: (("one", "one"), ("two", "two")),
     BOOL.shown: (("true", True), ("false", False)),
     PORT.shown: (("1234", 1234), ("0", 0)),
     DURATION.shown: (("90s", 90_000), ("0", 0)),
