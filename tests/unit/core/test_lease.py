@@ -2,13 +2,12 @@
 
 import pytest
 from penstock.core.lease import MAX_AMOUNT, LeaseAsk
-from penstock.core.limits import MILLI
 from penstock.core.take import Key
 
 
 def test_many_of_the_largest_amounts_fit_on_the_wire() -> None:
-    """Stores count millitokens, and nine largest amounts are still within 64 bits."""
-    assert 9 * MAX_AMOUNT * MILLI < 2**63
+    """They are millitokens, and nine of the largest amounts are still within 64 bits."""
+    assert 9 * MAX_AMOUNT < 2**63
 
 
 def test_no_limits_are_asked_for_unless_they_are_named() -> None:
