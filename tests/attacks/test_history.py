@@ -20,6 +20,7 @@ from tests.attacks.history import History, find_violations
 from tests.attacks.history_load import laws, same, store_entities
 from tests.attacks.history_servers import Attack, Record, running_fleet
 from tests.support.aws_proxy import Answer, AwsProxy, Cut, Delay, Fault, Lose, Refuse
+from tests.support.patient import wait_long_for_dynamodb
 from tests.support.tables import new_table
 
 SERVERS = 3
@@ -75,6 +76,7 @@ what was held. More counts as consumed then, never less."""
 )
 async def test_history_of_killed_servers_on_a_faulty_dynamodb_holds(
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     dynamodb_url: str,
     attack_minutes: float,
     attack_seed: int,
@@ -82,6 +84,7 @@ async def test_history_of_killed_servers_on_a_faulty_dynamodb_holds(
     allowed: tuple[str, ...],
 ) -> None:
     """Two of the servers see connections break, answers lost, and writes that land late."""
+    wait_long_for_dynamodb(monkeypatch)  # here; the servers wait for a second
 
     async def check(folder: Path, seed: int) -> Record:
         async with AsyncExitStack() as stack:

@@ -284,18 +284,18 @@ async def test_stored_limits_are_counted_by_the_keys_of_the_descriptor() -> None
 
 
 async def test_the_number_of_series_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand clients with values, keys, domains and amounts of their own."""
+    """Three thousand clients with values, keys, domains and amounts of their own."""
     monkeypatch.setattr(counting, "MAX_SHARED", 10)
     counted = Counted(rules(node("user"), node("shown", shown=True)))
     for number in range(MAX_DETAILED):
         await counted.limiter.answer(counted.limiter.prepare(_by(f"first-{number}", number)))
     before = read(counted.metrics)
-    for number in range(10_000):
+    for number in range(3_000):
         await counted.limiter.answer(counted.limiter.prepare(_by(f"value-{number}", number)))
     after = read(counted.metrics)
     assert after.keys() == before.keys()
     total = sample(f"{PREFIX}total_hits", domain="d", key1="shown")
-    assert after[total] - before[total] == sum(max(1, number) for number in range(10_000))
+    assert after[total] - before[total] == sum(max(1, number) for number in range(3_000))
 
 
 def _by(value: str, hits: int) -> Request:
