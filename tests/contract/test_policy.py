@@ -430,8 +430,9 @@ async def test_every_change_of_limits_is_on_record(
     await policy_store.write_limits(scope, BOTH, Change("eve", NOW + 1))
     await policy_store.delete_limits(scope, Change("zoe", NOW + 2))
     rpm = {"rpm": {"capacity": 60_000, "burst": 60_000, "refill": 60_000, "period_ms": 60_000}}
-    tpm = {"capacity": 1_000_000, "burst": 5_000_000, "refill": 1_000_000, "period_ms": 60_000}
-    both = {**rpm, "tpm": {**tpm, "max_debt": 7_000}}
+    tpm = {"capacity": 1_000_000, "burst": 5_000_000, "refill": 1_000_000, "period_ms": 86_400_000}
+    window = "calendar timezone=Asia/Tokyo"
+    both = {**rpm, "tpm": {**tpm, "max_debt": 7_000, "window": window}}
     found = await events(policy_store, subject)
     assert found == [
         AuditEvent(subject, "limits.delete", NOW + 2, "zoe", scope, both, None),

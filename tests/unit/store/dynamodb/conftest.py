@@ -10,6 +10,7 @@ from penstock.store.dynamodb.aws.location import ClientName
 
 from tests.support.aws_proxy import AwsProxy
 from tests.support.tables import CLIENTS, PATIENT_S, new_table
+from tests.unit.store.dynamodb.busy import Busy, busy_server
 from tests.unit.store.dynamodb.scenes import Connected, Scene, staged
 
 
@@ -52,3 +53,9 @@ async def lonely(dynamodb_url: str, connected: Connected) -> AsyncIterator[Scene
         staged(replace(connected, proxy=proxy, proxied=proxied)) as scene,
     ):
         yield scene
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def busy(scene: Scene) -> AsyncIterator[Busy]:
+    async with busy_server(scene) as server:
+        yield server

@@ -5,7 +5,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.take import Take
 from penstock.errors import StoreError
 
@@ -19,6 +19,8 @@ NEVER_REFILLED = Limit("", BURST * MILLI, BURST * MILLI, 0, DAY)
 """So that time, which must go on for the circuit, changes no balance."""
 BUSY = Limit.per(1, 365 * DAY, burst=300)
 """Hardly refilled, and large enough for tokens to be taken ahead."""
+WINDOW = Limit.per(300, 1_000 * 365 * DAY, window=Window(carry_debt=False))
+"""The same, of the other kind."""
 
 FAULTS: list[Fault] = [
     Refuse(),
@@ -37,7 +39,7 @@ CALLS, AT_ONCE = 200, 5
 
 @pytest.mark.parametrize(
     ("limit", "seed"),
-    [*((NEVER_REFILLED, seed) for seed in range(4)), (BUSY, 4), (BUSY, 5)],
+    [*((NEVER_REFILLED, seed) for seed in range(4)), (BUSY, 4), (WINDOW, 5)],
     ids=[*(f"exact-{seed}" for seed in range(4)), "held-4", "held-5"],
 )
 async def test_nothing_is_admitted_off_the_record_whatever_fails(
@@ -74,7 +76,7 @@ async def test_nothing_is_admitted_off_the_record_whatever_fails(
 
     metrics, consumed = scene.store.metrics, {}
     metrics.families()
-    assert (metrics.held_decisions.value > 0) == (limit is BUSY)
+    assert (metrics.held_decisions.value > 0) == (limit is not NEVER_REFILLED)
     lost = int(metrics.held_lost.value)
     for entity in ("a", "b", "user", "project"):
         item = await scene.other.read(scene.key(entity))

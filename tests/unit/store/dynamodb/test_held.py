@@ -1,13 +1,11 @@
 """Tokens taken ahead, on DynamoDB Local: what is held, what goes back, and what is lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Mode, Take, Taken
+from penstock.core.take import Mode, Take
 from penstock.errors import ConfigError, StoreError
 from penstock.store.dynamodb.aws.location import ACCURACY, parse_location
 from penstock.store.dynamodb.buckets.held import AGAIN
@@ -15,9 +13,8 @@ from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Answer, Cut, Fault, Hold, Lose, Refuse
-from tests.support.metrics import read as read_metrics
-from tests.support.metrics import sample
 from tests.support.tables import PATIENT_S
+from tests.unit.store.dynamodb.busy import Busy
 from tests.unit.store.dynamodb.scenes import (
     CONFLICT,
     MINUTE,
@@ -34,67 +31,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 THOUSAND = Limit.per(1_000, MINUTE)
 T_MS = make_terms((THOUSAND,)).tolerance_ms
-
-
-@dataclass
-class Timers:
-    """What a store wants to be called for later. Time is up when a test says so."""
-
-    due: list[Callable[[], None]] = field(default_factory=list)
-
-    def __call__(self, _delay_s: float, work: Callable[[], None]) -> None:
-        self.due.append(work)
-
-    def fire(self) -> None:
-        due, self.due = self.due, []
-        for work in due:
-            work()
-
-
-@dataclass(frozen=True)
-class Busy:
-    """A server behind the proxy that uses items again and again."""
-
-    scene: Scene
-    store: DynamoStore
-    timers: Timers
-    clock: Clock
-
-    @property
-    def held(self) -> int:
-        """In whole tokens."""
-        return int(read_metrics(self.store.metrics)[sample("penstock_held_tokens")])
-
-    @property
-    def served(self) -> float:
-        return read_metrics(self.store.metrics)[sample("penstock_held_decisions_total")]
-
-    async def use(self, *takes: Take, times: int = AGAIN + 1) -> None:
-        """Use items until something of them is held."""
-        for _ in range(times):
-            assert all(await fits(self.store, *takes))
-
-    async def on_record(self, entity: str) -> int:
-        (consumed,) = await self.scene.on_record(entity)
-        return consumed
-
-    def begin(self, *takes: Take, now_ms: int = NOW) -> Sequence[Taken] | None:
-        """The answer, if it needs no call."""
-        begun = self.store.begin(takes, now_ms)
-        if isinstance(begun, asyncio.Future):
-            begun.cancel()
-            return None
-        return begun
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def busy(scene: Scene) -> AsyncIterator[Busy]:
-    connected, timers, clock = scene.connected, Timers(), Clock()
-    store = DynamoStore(
-        connected.proxied, connected.location, timer_s=clock, call_s=PATIENT_S, later=timers
-    )
-    yield Busy(scene, store, timers, clock)
-    await store.close()
 
 
 def bob(scene: Scene, tokens: int = 1, mode: Mode = Mode.TAKE) -> Take:

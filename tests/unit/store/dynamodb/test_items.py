@@ -1,11 +1,14 @@
 """Composite items as DynamoDB holds them: keys, attributes, and what follows from a policy."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item
+from penstock.core.bucket import CLOCKS_APART_MS, NEVER, Bucket, Item
 from penstock.core.limits import MILLI, Limit, Unit, Window
 from penstock.core.take import Key
+from penstock.errors import StoreError
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.items.images import Image, attribute, parse_image, write_record
 from penstock.store.dynamodb.items.keys import (
@@ -62,6 +65,7 @@ windows = st.sampled_from(
         Window("calendar", "UTC", "sunday", carry_debt=False),
     ]
 )
+MONTHLY = Limit.per(5, Unit.MONTH.value, name="month", window=Window("calendar"))
 units = st.sampled_from([Unit.DAY, Unit.WEEK, Unit.MONTH, Unit.YEAR])
 limits = st.builds(
     Limit,
@@ -100,6 +104,21 @@ def test_a_limit_never_meets_an_attribute_of_the_item(name: str) -> None:
     assert len(record) == 12 + 6
 
 
+def test_a_window_is_an_attribute_that_steady_limits_do_not_have() -> None:
+    """As text, for people who look items up by hand."""
+    weekly = Limit.per(5, Unit.WEEK.value, name="w", window=Window("calendar", "UTC", "sunday"))
+    steady = Limit.per(5, 1_000, name="s")
+    image = Image(Item(NOW, (Bucket(steady, 1, 2), Bucket(weekly, 1, 2))), 7, "p", None)
+    record = write_record(Key("e", "r"), image)
+    assert record["b_w_wn"] == {"S": "calendar timezone=UTC week_starts=sunday"}
+    assert "b_s_wn" not in record
+    assert parse_image(record) == image
+    record["b_w_wn"] = {"S": "lunar"}
+    with pytest.raises(StoreError, match=r"limit 'w'.*'lunar' is not a window") as caught:
+        parse_image(record)
+    assert not caught.value.transient
+
+
 def test_a_record_has_what_the_indexes_and_people_need() -> None:
     """Keys of the index of resources, the names as they are, and the cascade."""
     image = Image(Item(NOW, ()), None, "p", Key("project#1", "gpt#4"))
@@ -134,6 +153,13 @@ def test_a_record_has_what_the_indexes_and_people_need() -> None:
         # One that never refills is never full again. One without a burst always is.
         ((Limit.per(0, 1_000, burst=5), Limit.per(5, 1_000, name="b")), 10, None),
         ((Limit.per(0, 1_000), Limit.per(5, 1_000, name="b")), 10, 2_000 + CLOCKS_APART_MS),
+        # One that refills at boundaries leaves nothing unsettled, and fills in whole windows.
+        (
+            (Limit.per(5, 60_000, name="a", burst=11, window=Window()), Limit.per(5, 2_000)),
+            20,
+            2 * 3 * 60_000 + CLOCKS_APART_MS,
+        ),
+        ((MONTHLY,), NEVER // 100, 2 * 32 * Unit.DAY.value + CLOCKS_APART_MS),
     ],
 )
 def test_a_policy_tells_how_long_things_may_last(
@@ -154,12 +180,34 @@ def test_any_difference_is_another_policy() -> None:
         (a, b._replace(refill=1)),
         (a, b._replace(period_ms=1)),
         (a, b._replace(capacity=1)),
+        (a, b._replace(window=Window())),
+        (a, b._replace(window=Window(carry_debt=False))),
+        (a, b._replace(window=Window("calendar"), period_ms=Unit.WEEK.value)),
+        (a, b._replace(window=Window("calendar", "Asia/Tokyo"), period_ms=Unit.WEEK.value)),
+        (a, b._replace(window=Window("calendar", "UTC", "sunday"), period_ms=Unit.WEEK.value)),
     ]
     prints = [make_terms(some).fingerprint for some in [(a, b), *others]]
     prints.append(make_terms((a, b), None, True).fingerprint)
     assert len(set(prints)) == len(prints)
     assert make_terms((b, a)).fingerprint == make_terms((a, b)).fingerprint
     assert make_terms((a, b), Key("p", "r")).fingerprint == make_terms((a, b)).fingerprint
+
+
+def test_steady_limits_keep_the_fingerprint_that_is_in_their_items() -> None:
+    """Otherwise every item would be settled anew after an upgrade, and servers would disagree."""
+    some = Limit.per(5, 1_000, name="rpm"), Limit.per(7, 60_000, name="tpm", burst=9)
+    assert make_terms(some).fingerprint == "4022269d9f626323"
+
+
+def test_a_write_that_only_consumes_needs_an_item_of_the_current_windows() -> None:
+    """Of the latest of them, or an item that is settled by the tolerance of its steady limits."""
+    minutes = Limit.per(5, 60_000, name="minutes", window=Window())
+    steady = Limit.per(5, 3_600_000, name="steady")
+    assert make_terms((MONTHLY, minutes)).since_ms(NOW) == NOW // 60_000 * 60_000
+    assert make_terms((MONTHLY, steady)).since_ms(NOW) == NOW - 36_000
+    in_march = int(datetime(2026, 3, 9, tzinfo=UTC).timestamp() * 1000)
+    march = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
+    assert make_terms((MONTHLY,)).since_ms(in_march) == march
 
 
 def test_an_item_is_expired_from_the_second_of_its_ttl() -> None:

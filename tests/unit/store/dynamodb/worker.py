@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.clients import open_clients
@@ -102,7 +102,10 @@ class Callers:
 
     def _takes(self, number: int) -> list[Take]:
         draws = (Draw(0, MILLI),)
-        top = Take(TOP, (Limit(*self._job.limit),), draws)
+        limit = Limit(*self._job.limit)
+        if limit.window is not None:
+            limit = limit._replace(window=Window(*limit.window))
+        top = Take(TOP, (limit,), draws)
         if not self._job.children:
             return [top]
         key, plenty = child(number % self._job.children), Limit.per(1_000_000, 86_400_000)
