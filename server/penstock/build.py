@@ -14,8 +14,8 @@ from penstock import __version__
 from penstock.config.rules import RulesSource
 from penstock.config.settings import Settings
 from penstock.config.watch import RulesWatcher
-from penstock.core.counting import Counting
 from penstock.core.plan import Behaviour
+from penstock.core.rule_counting import RuleCounting
 from penstock.errors import ConfigError
 from penstock.service.answer import OnUnavailable, Options
 from penstock.service.headers import HeaderNames
@@ -101,7 +101,7 @@ def rules_source(settings: Settings) -> RulesSource:
         settings.rules_path(),
         settings.runtime_ignoredotfiles,
         settings.merge_domain_config,
-        Counting(settings.counting),
+        RuleCounting(settings.counting),
     )
 
 
@@ -148,7 +148,7 @@ def make_xds_client(
     if settings.config:
         LOG.warning("--config has no effect: rules come over xDS from %s", server.address)
     read_all = partial(
-        read, merge_domains=settings.merge_domain_config, counting=Counting(settings.counting)
+        read, merge_domains=settings.merge_domain_config, counting=RuleCounting(settings.counting)
     )
     return XdsClient(server, node, read_all, Pauses(pauses), metrics)
 
@@ -219,7 +219,7 @@ def limiter_options(settings: Settings) -> Options:
         behaviour=Behaviour(
             settings.shadow_mode,
             settings.quota_mode,
-            Counting(settings.counting),
+            RuleCounting(settings.counting),
             settings.cache_key_prefix,
         ),
         on_unavailable=cast("OnUnavailable", settings.on_unavailable),

@@ -102,7 +102,7 @@ ALLOWED = {
     # The client of an xDS server: the stream, what is on the wire, and the reader of rules.
     "penstock.xds": {
         "penstock.xds", "penstock.transport.ads", "penstock.transport.codec", "penstock.config",
-        "penstock.core.counting", "penstock.core.foreign_text", "penstock.slices",
+        "penstock.core.rule_counting", "penstock.core.foreign_text", "penstock.slices",
         "penstock.telemetry",
     },
     "penstock.build": {

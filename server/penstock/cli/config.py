@@ -15,7 +15,7 @@ from penstock.config.flags import add_flags, read_settings
 from penstock.config.print_rules import rule_lines
 from penstock.config.problems import Problem, RulesError
 from penstock.config.rules import RulesSource
-from penstock.core.counting import Counting
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Rules
 
 EXAMPLES: Final = """\
@@ -47,7 +47,7 @@ def _check(arguments: argparse.Namespace) -> int:
         arguments.path,
         settings.runtime_ignoredotfiles,
         settings.merge_domain_config,
-        Counting(settings.counting),
+        RuleCounting(settings.counting),
     )
     try:
         loaded = source.load()

@@ -22,10 +22,10 @@ from penstock.config.flags import add_flags, read_settings
 from penstock.config.policy_file import read_policy
 from penstock.config.rules import RulesSource
 from penstock.config.settings import Settings
-from penstock.core.counting import Counting
 from penstock.core.plan import Behaviour
 from penstock.core.policy_diff import Policy, overlay
 from penstock.core.request import Request
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Rules
 from penstock.errors import ConfigError, MissingStoreError
 from penstock.store.open import open_store
@@ -117,7 +117,9 @@ async def _simulate(arguments: argparse.Namespace, top: int | None) -> int:
         skips_bad_lines=arguments.skip_bad_lines,
         change=_restore(settings, sides),
     )
-    behaviour = Behaviour(settings.shadow_mode, settings.quota_mode, Counting(settings.counting))
+    behaviour = Behaviour(
+        settings.shadow_mode, settings.quota_mode, RuleCounting(settings.counting)
+    )
     rows = DeniedRows() if arguments.csv else None
     with ProgressLine() as progress:
         clock = await simulate(
@@ -180,7 +182,7 @@ def _load(path: Path, settings: Settings) -> Rules:
         path,
         settings.runtime_ignoredotfiles,
         settings.merge_domain_config,
-        Counting(settings.counting),
+        RuleCounting(settings.counting),
     )
     return source.load().rules
 

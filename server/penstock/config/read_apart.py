@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final
 from penstock.config.packing import Unpacking, pack
 from penstock.config.problems import Problem, RulesError
 from penstock.config.rules import LoadedRules, RulesSource
-from penstock.core.counting import Counting
+from penstock.core.rule_counting import RuleCounting
 from penstock.errors import ConfigError
 from penstock.slices import Slices, run
 
@@ -152,7 +152,7 @@ def main() -> None:
     begin_apart()
     ignore_dot_files, merge_domains, counting, path = sys.argv[1:]
     source = RulesSource(
-        Path(path), ignore_dot_files == "1", merge_domains == "1", Counting(counting)
+        Path(path), ignore_dot_files == "1", merge_domains == "1", RuleCounting(counting)
     )
     write_rules(source.load, sys.stdout.buffer)
 

@@ -8,8 +8,8 @@ import yaml
 from penstock.config.durations import parse_duration_ms
 from penstock.config.rule_windows import WINDOW_KEYS, read_window, refuse_windows
 from penstock.config.yaml_nodes import YamlFile, is_null
-from penstock.core.counting import Counting
 from penstock.core.limits import MILLI, UINT32_MAX, Limit, Unit
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import OnExceed
 
 LIMIT_KEYS: Final = WINDOW_KEYS | {
@@ -33,7 +33,7 @@ class RuleLimits:
     max_debt: dict[str, int] = field(default_factory=dict)
 
 
-def read_one(file: YamlFile, node: yaml.Node, counting: Counting) -> RuleLimits:
+def read_one(file: YamlFile, node: yaml.Node, counting: RuleCounting) -> RuleLimits:
     """Read `rate_limit`."""
     fields = file.fields(node, "rate_limit")
     if not isinstance(node, yaml.MappingNode):
@@ -46,7 +46,7 @@ def read_one(file: YamlFile, node: yaml.Node, counting: Counting) -> RuleLimits:
     return _read_limit(file, node, fields, counting)
 
 
-def read_list(file: YamlFile, node: yaml.Node, counting: Counting) -> RuleLimits:
+def read_list(file: YamlFile, node: yaml.Node, counting: RuleCounting) -> RuleLimits:
     """Read `rate_limits`: named limits on one descriptor, kept in one composite item."""
     limits: list[Limit] = []
     names: set[str] = set()
@@ -75,7 +75,7 @@ def read_list(file: YamlFile, node: yaml.Node, counting: Counting) -> RuleLimits
 
 
 def _read_limit(
-    file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node], counting: Counting
+    file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node], counting: RuleCounting
 ) -> RuleLimits:
     name = file.text(fields.get("name"), "name")
     period_ms = _period_ms(file, node, fields)

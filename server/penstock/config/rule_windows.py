@@ -8,8 +8,8 @@ import yaml
 from penstock.config.similar import did_you_mean
 from penstock.config.yaml_nodes import YamlFile, is_null
 from penstock.core.calendars import CALENDAR_UNITS, UnknownZoneError, find_zone
-from penstock.core.counting import Counting
 from penstock.core.limits import Unit, WeekStart, Window, WindowKind
+from penstock.core.rule_counting import RuleCounting
 
 WINDOW_KEYS: Final = frozenset(["window", "timezone", "week_starts", "carry_debt"])
 
@@ -19,7 +19,11 @@ WEEK_STARTS: Final = ("monday", "sunday")
 
 
 def read_window(
-    file: YamlFile, node: yaml.Node, fields: dict[str, yaml.Node], unit: Unit, counting: Counting
+    file: YamlFile,
+    node: yaml.Node,
+    fields: dict[str, yaml.Node],
+    unit: Unit,
+    counting: RuleCounting,
 ) -> Window | None:
     """Read the window of a limit; None: the limit refills steadily.
 
@@ -59,7 +63,7 @@ def refuse_windows(file: YamlFile, fields: dict[str, yaml.Node], why: str) -> No
             file.error(fields[key], f"{key} has no meaning {why}")
 
 
-def _kind(file: YamlFile, fields: dict[str, yaml.Node], counting: Counting) -> str | None:
+def _kind(file: YamlFile, fields: dict[str, yaml.Node], counting: RuleCounting) -> str | None:
     """The kind of window, or `steady`; None if there is no such kind."""
     node, default = fields.get("window"), counting.window
     if is_null(node):

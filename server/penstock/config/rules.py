@@ -10,8 +10,8 @@ from typing import Final
 from penstock.config.entity_mappings import PlacedMapping, check_mappings
 from penstock.config.problems import Problem, Problems
 from penstock.config.rules_file import Placed, RulesFile, check_duplicates, read_rules_file
-from penstock.core.counting import Counting
 from penstock.core.mapping import Mappings
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Children, Domain, Rules
 
 MAX_BYTES: Final = 32 * 2**20
@@ -33,7 +33,7 @@ class RulesSource:
     path: Path
     ignore_dot_files: bool = True
     merge_domains: bool = False
-    counting: Counting = Counting.STEADY
+    counting: RuleCounting = RuleCounting.STEADY
 
     def files(self, on_error: Callable[[OSError], None] = lambda _: None) -> list[Path]:
         """Every rules file, in the order of names. Follows symbolic links, which ConfigMaps use.

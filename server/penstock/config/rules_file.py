@@ -11,7 +11,7 @@ from penstock.config.entity_mappings import MAPPING_KEYS, PlacedMapping, read_ma
 from penstock.config.problems import Problems
 from penstock.config.rule_metadata import read_metadata
 from penstock.config.yaml_nodes import YamlFile, is_null, is_text
-from penstock.core.counting import Counting
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Children, Node, Rule
 
 ROOT_KEYS: Final = frozenset({"domain", "descriptors", "entities"})
@@ -48,7 +48,7 @@ class RulesFile:
 
 
 def read_rules_file(
-    name: str, text: str, problems: Problems, counting: Counting = Counting.STEADY
+    name: str, text: str, problems: Problems, counting: RuleCounting = RuleCounting.STEADY
 ) -> RulesFile | None:
     """Read one file. None if nothing in the file can be used. Errors go to `problems`."""
     file = YamlFile(name, problems)
@@ -57,7 +57,7 @@ def read_rules_file(
     return None if problems.errors_found > before else read_tree(file, root, counting)
 
 
-def read_tree(file: YamlFile, root: yaml.Node | None, counting: Counting) -> RulesFile | None:
+def read_tree(file: YamlFile, root: yaml.Node | None, counting: RuleCounting) -> RulesFile | None:
     """Read the nodes of one file. None if nothing in the file can be used."""
     if root is not None and not isinstance(root, yaml.MappingNode):
         file.error(root, "error loading config file: the file must be a map with a domain")
@@ -127,7 +127,7 @@ _KEYS_BELOW: Final = {
 
 
 def _read_level(
-    file: YamlFile, node: yaml.Node | None, path: str, counting: Counting
+    file: YamlFile, node: yaml.Node | None, path: str, counting: RuleCounting
 ) -> list[Placed]:
     level = [
         Placed(_read_descriptor(file, element, path, counting), file, element)
@@ -136,7 +136,9 @@ def _read_level(
     return [placed for placed in level if placed.node.key]
 
 
-def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str, counting: Counting) -> Node:
+def _read_descriptor(
+    file: YamlFile, source: yaml.Node, parent: str, counting: RuleCounting
+) -> Node:
     fields = file.fields(source, "descriptors")
     key, value = file.text(fields.get("key"), "key"), file.text(fields.get("value"), "value")
     if not key:
@@ -168,7 +170,7 @@ def _read_descriptor(file: YamlFile, source: yaml.Node, parent: str, counting: C
 
 
 def _read_rule(
-    file: YamlFile, fields: dict[str, yaml.Node], path: str, counting: Counting
+    file: YamlFile, fields: dict[str, yaml.Node], path: str, counting: RuleCounting
 ) -> Rule | None:
     shadow_mode = file.flag(fields.get("shadow_mode"), "shadow_mode")
     quota_mode = file.flag(fields.get("quota_mode"), "quota_mode")

@@ -16,7 +16,7 @@ from penstock.config.rules import LoadedRules, combine
 from penstock.config.rules_file import RulesFile, read_tree
 from penstock.config.yaml_nodes import STR, YamlFile
 from penstock.config.yaml_scalars import BOOL, FLOAT, INT, NULL
-from penstock.core.counting import Counting
+from penstock.core.rule_counting import RuleCounting
 
 _MAP = "tag:yaml.org,2002:map"
 _LIST = "tag:yaml.org,2002:seq"
@@ -33,7 +33,10 @@ class Resource:
 
 
 def load_resources(
-    resources: Iterable[Resource], *, merge_domains: bool, counting: Counting = Counting.STEADY
+    resources: Iterable[Resource],
+    *,
+    merge_domains: bool,
+    counting: RuleCounting = RuleCounting.STEADY,
 ) -> LoadedRules:
     """Make rules of all resources. RulesError has all errors, if there are any.
 
@@ -45,7 +48,7 @@ def load_resources(
     return combine(files, problems, merge_domains=merge_domains)
 
 
-def _read(resource: Resource, problems: Problems, counting: Counting) -> RulesFile | None:
+def _read(resource: Resource, problems: Problems, counting: RuleCounting) -> RulesFile | None:
     if resource.fault:
         problems.error(resource.name, 0, resource.fault)
         return None

@@ -67,9 +67,11 @@ def _status(
         number, draw, (limit,), _ = legs[0]
         drawn, _, refilled_ms, _ = taken[number]
         fits, balance = drawn[draw]
-        wait = 0 if fits else _wait_ms(limit, takes[number], draw, balance, refilled_ms, now_ms)
-        if behaviour.counts_denied(limit):
-            fitted = _fitted(takes[number].draws[draw], balance)
+        wait = 0
+        if not fits:
+            wait = _wait_ms(limit, takes[number], draw, balance, refilled_ms, now_ms)
+            if behaviour.counts_denied(limit):
+                fitted = _fitted(takes[number].draws[draw], balance)
     else:
         asked = [
             _ask(limit, takes[leg.take], leg.first_draw + i, taken[leg.take], now_ms)

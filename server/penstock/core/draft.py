@@ -2,7 +2,7 @@
 
 The laws of this file: a take never makes a balance negative. Only a charge does, down to the
 deepest debt that its draw allows. Charges and refunds report what already happened, so they land
-even if the call is denied.
+even if the call is denied. A counted amount is a charge, too: with it, denied requests count.
 
 Takes are decided first, on the balances at `now_ms`. Charges and refunds come after all takes,
 whatever their order in the request. So a charge never gets in the way of a take.

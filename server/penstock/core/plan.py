@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.core.counting import Counting
 from penstock.core.decision import Status
 from penstock.core.limits import Limit
 from penstock.core.metering import Meter
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Rule
 from penstock.core.take import Take
 
@@ -17,7 +17,7 @@ class Behaviour:
 
     shadow_mode: bool = False
     quota_mode: bool = False
-    counting: Counting = Counting.STEADY
+    counting: RuleCounting = RuleCounting.STEADY
     key_prefix: str = ""
     """Keeps the buckets of rules apart from those of another server on the same store."""
 
@@ -27,7 +27,7 @@ class Behaviour:
         A limit that is steady, or carries its debt, does not: a client that stays a little over its
         rate would get ever deeper into debt, and would never pass again.
         """
-        return self.counting is Counting.REFERENCE and limit.forgets_debt
+        return self.counting is RuleCounting.REFERENCE and limit.forgets_debt
 
 
 DEFAULT_BEHAVIOUR: Final = Behaviour()

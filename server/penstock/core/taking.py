@@ -1,6 +1,7 @@
 """Decides the takes of a call on their items: all or none.
 
-The law of this file: a denied call takes nothing. What its charges and refunds report still lands.
+The law of this file: a denied call takes nothing. What its charges and refunds report still lands,
+and so does what is counted although it is denied (`Mode.COUNT`).
 """
 
 from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.config.read_apart import begin_apart, check_packed, run_apart, unpack, write_rules
 from penstock.config.rules import LoadedRules
 from penstock.config.rules_resource import Resource, load_resources
-from penstock.core.counting import Counting
+from penstock.core.rule_counting import RuleCounting
 from penstock.slices import run
 from penstock.transport.codec import decode_rules
 
@@ -24,7 +24,7 @@ MERGE: Final = "merge"
 
 
 async def read_rules(
-    response: bytes, *, merge_domains: bool, counting: Counting = Counting.STEADY
+    response: bytes, *, merge_domains: bool, counting: RuleCounting = RuleCounting.STEADY
 ) -> LoadedRules:
     """RulesError if the rules have errors, ReadingError if a process fails."""
     if len(response) < SMALL_BYTES:
@@ -33,7 +33,7 @@ async def read_rules(
 
 
 async def read_packed(
-    response: bytes, *, merge_domains: bool, counting: Counting = Counting.STEADY
+    response: bytes, *, merge_domains: bool, counting: RuleCounting = RuleCounting.STEADY
 ) -> bytes:
     """As `read_rules`. The rules stay packed, for other processes."""
     if len(response) < SMALL_BYTES:
@@ -44,12 +44,12 @@ async def read_packed(
     return packed
 
 
-async def _read_apart(response: bytes, merge_domains: bool, counting: Counting) -> bytes:
+async def _read_apart(response: bytes, merge_domains: bool, counting: RuleCounting) -> bytes:
     options = [counting.value, *([MERGE] if merge_domains else ())]
     return await run_apart(__name__, *options, stdin=response)
 
 
-def _load(response: bytes, merge_domains: bool, counting: Counting) -> LoadedRules:
+def _load(response: bytes, merge_domains: bool, counting: RuleCounting) -> LoadedRules:
     resources = [
         Resource(name, {}, fault=content) if isinstance(content, str) else Resource(name, content)
         for name, content in decode_rules(response)
@@ -57,7 +57,7 @@ def _load(response: bytes, merge_domains: bool, counting: Counting) -> LoadedRul
     return load_resources(resources, merge_domains=merge_domains, counting=counting)
 
 
-def _pack(response: bytes, merge_domains: bool, counting: Counting) -> bytes:
+def _pack(response: bytes, merge_domains: bool, counting: RuleCounting) -> bytes:
     file = BytesIO()
     write_rules(lambda: _load(response, merge_domains, counting), file)
     return file.getvalue()
@@ -68,7 +68,7 @@ def main() -> None:
     response = sys.stdin.buffer.read()
     counting, *options = sys.argv[1:]
     merge_domains = MERGE in options
-    write_rules(lambda: _load(response, merge_domains, Counting(counting)), sys.stdout.buffer)
+    write_rules(lambda: _load(response, merge_domains, RuleCounting(counting)), sys.stdout.buffer)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from penstock.config.print_rules import rule_lines
 from penstock.config.problems import RulesError
 from penstock.config.read_apart import ROWS_A_SLICE, ReadingError, read_apart
 from penstock.config.rules import RulesSource
+from penstock.core.rule_counting import RuleCounting
 
 from tests.support.processes import PATIENCE_S, wait_for
 
@@ -41,8 +43,10 @@ def instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 async def test_the_rules_are_those_of_the_files(tmp_path: Path) -> None:
     """With their warnings, whichever process reads them."""
     source = write(tmp_path / "rules.yaml", 250, "  - {key: a, value: b, unit: day}\n")
+    source = replace(source, counting=RuleCounting.REFERENCE)
     apart, here = await read_apart(source), source.load()
     assert list(rule_lines(apart.rules)) == list(rule_lines(here.rules))
+    assert all("window: fixed, carry_debt: false" in line for line in rule_lines(apart.rules))
     assert apart.warnings == here.warnings
     assert len(apart.warnings) == 1
 
@@ -85,14 +89,14 @@ def test_rules_are_made_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
     """Answers go out between two slices."""
     made = 0
 
-    class Counting(Unpacking):
+    class RuleCounting(Unpacking):
         def add(self, rows: Iterable[Row]) -> None:
             nonlocal made
             rows = list(rows)
             made += len(rows)
             super().add(rows)
 
-    monkeypatch.setattr(reading, "Unpacking", Counting)
+    monkeypatch.setattr(reading, "Unpacking", RuleCounting)
     written = BytesIO()
     reading.write_rules(write(tmp_path / "rules.yaml", 1_050).load, written)
     before = 0

@@ -9,14 +9,14 @@ from penstock.config.problems import RulesError
 from penstock.config.rules import RulesSource
 from penstock.config.rules_resource import Resource, load_resources
 from penstock.core import calendars
-from penstock.core.counting import Counting
 from penstock.core.limits import Window
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Rules, all_nodes
 
 FORGETS = Window(carry_debt=False)
 
 
-def load(folder: Path, limit: str, counting: Counting = Counting.STEADY) -> Rules:
+def load(folder: Path, limit: str, counting: RuleCounting = RuleCounting.STEADY) -> Rules:
     """The rules of a file with one limit, on line 4."""
     file = folder / "rules.yaml"
     file.write_text(f"domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{{limit}}}\n")
@@ -29,7 +29,7 @@ def window_of(rules: Rules) -> Window | None:
     return node.rule.limits[0].window
 
 
-def errors_of(folder: Path, limit: str, counting: Counting = Counting.STEADY) -> list[str]:
+def errors_of(folder: Path, limit: str, counting: RuleCounting = RuleCounting.STEADY) -> list[str]:
     with pytest.raises(RulesError) as caught:
         load(folder, limit, counting)
     return [line.removeprefix(f"{folder}/") for line in str(caught.value).splitlines()]
@@ -64,7 +64,7 @@ def test_a_limit_has_the_window_that_it_names_else_that_of_the_setting(
     tmp_path: Path, limit: str, steady: Window | None, fixed: Window | None, reference: Window
 ) -> None:
     """A rule's own words go before the setting, each by itself."""
-    found = [window_of(load(tmp_path, limit, counting)) for counting in Counting]
+    found = [window_of(load(tmp_path, limit, counting)) for counting in RuleCounting]
     assert found == [steady, fixed, reference]
 
 
@@ -118,7 +118,7 @@ def test_a_setting_can_make_a_rule_wrong(tmp_path: Path) -> None:
     """A burst below the rate smooths a steady limit, and would starve a window."""
     limit = "unit: day, requests_per_unit: 9, burst: 5"
     assert window_of(load(tmp_path, limit)) is None
-    (error,) = errors_of(tmp_path, limit, Counting.FIXED)
+    (error,) = errors_of(tmp_path, limit, RuleCounting.FIXED)
     assert error.endswith("raise burst, or write window: steady")
 
 
@@ -145,7 +145,7 @@ def test_every_limit_of_a_list_has_its_own_window() -> None:
     ]
     content = {"domain": "d", "descriptors": [{"key": "k", "rate_limits": limits}]}
     loaded = load_resources(
-        [Resource("one", content)], merge_domains=False, counting=Counting.REFERENCE
+        [Resource("one", content)], merge_domains=False, counting=RuleCounting.REFERENCE
     )
     (node,) = all_nodes(loaded.rules)
     assert node.rule is not None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.decision import UNMATCHED, Decision, Status
 from penstock.core.foreign_text import is_plain
-from penstock.core.limits import Limit
+from penstock.core.limits import Limit, Window
 from penstock.core.request import Descriptor, Request
 from penstock.service.decision_text import MAX_DESCRIPTORS, MAX_ENTRIES, MAX_TEXT, decision_text
 
@@ -27,6 +27,14 @@ def test_a_line_has_what_was_asked_and_answered() -> None:
         "OVER_LIMIT domain='d': [user='bob', PATH='/x'] over five 5 per minute, 0 left; "
         "[user='bob', PATH='/x'] within limit 10 in 90000 ms, 7 left; [] no limit"
     )
+
+
+def test_windows_are_told() -> None:
+    """They say why a limit refills when it does."""
+    window = Window("calendar", "Europe/Berlin")
+    limit = Limit.per(5, 86_400_000, name="five", window=window)
+    text = told(("user", "bob"), status=Status(False, limit, 3, 12))
+    assert text.endswith("within five 5 per day (calendar timezone=Europe/Berlin), 3 left")
 
 
 def test_what_passes_in_shadow_mode_is_told_as_over() -> None:

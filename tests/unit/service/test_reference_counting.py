@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from penstock.config.problems import Problems
 from penstock.config.rules import combine
 from penstock.config.rules_file import read_rules_file
-from penstock.core.counting import Counting
 from penstock.core.limits import Unit
 from penstock.core.plan import Behaviour
 from penstock.core.request import Descriptor, Override, Request
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Rules
 from penstock.service.answer import Answer, Options
 from penstock.service.headers import HeaderNames
@@ -32,7 +32,7 @@ BOUNDARY = 1_794_787_200_000
 """A year, or an hour, of the reference server does not begin here; a day does."""
 
 
-def load(text: str, counting: Counting = Counting.REFERENCE) -> Rules:
+def load(text: str, counting: RuleCounting = RuleCounting.REFERENCE) -> Rules:
     problems = Problems()
     file = read_rules_file("rules.yaml", text, problems, counting)
     assert file is not None
@@ -42,7 +42,7 @@ def load(text: str, counting: Counting = Counting.REFERENCE) -> Rules:
 class Server:
     """A limiter at times that a test chooses, which counts as the reference server."""
 
-    def __init__(self, rules: Rules, counting: Counting = Counting.REFERENCE) -> None:
+    def __init__(self, rules: Rules, counting: RuleCounting = RuleCounting.REFERENCE) -> None:
         self.now_ms = BOUNDARY
         self.metrics = Metrics()
         options = Options(Behaviour(counting=counting), headers=HeaderNames())
@@ -125,6 +125,33 @@ def test_every_answer_is_that_of_the_reference_server(
 
 ALL_RULES = load(RULES)
 
+COSTS = st.lists(st.sampled_from(["minute", "day"]), min_size=1, max_size=3)
+
+
+@given(st.lists(st.tuples(STEPS, COSTS, st.integers(1, 8)), max_size=40))
+def test_fixed_windows_alone_count_what_passes(
+    asked: Sequence[tuple[int, list[str], int]],
+) -> None:
+    """All of a request, or nothing of it: a number for each window, and no more than the limit."""
+    server = Server(FIXED_RULES, RuleCounting.FIXED)
+    used = dict[tuple[str, int], int]()
+    for step_ms, keys, hits in asked:
+        server.now_ms += step_ms
+        after = used.copy()
+        for key in keys:
+            window = key, server.now_ms // 1_000 // LIMITS[key].unit_s
+            after[window] = after.get(window, 0) + hits
+        fits = all(count <= LIMITS[key].tokens for (key, _), count in after.items())
+        answer = server.ask(Request("d", tuple(Descriptor(((key, "v"),)) for key in keys), hits))
+        assert answer.decision.over is not fits
+        used = after if fits else used
+        for key, status in zip(keys, answer.decision.statuses, strict=True):
+            unit_s = LIMITS[key].unit_s
+            assert status.reset_s == unit_s - server.now_ms // 1_000 % unit_s
+
+
+FIXED_RULES = load(RULES, RuleCounting.FIXED)
+
 FORTY = """
 domain: d
 descriptors:
@@ -142,7 +169,7 @@ def test_a_client_a_little_over_its_rate_gets_its_whole_rate_in_every_window() -
 
 def test_only_the_setting_counts_denied_requests() -> None:
     """Three of four fit; then two are left, unless the refused amount was counted."""
-    for counting, left in ((Counting.FIXED, 4), (Counting.REFERENCE, 0)):
+    for counting, left in ((RuleCounting.FIXED, 4), (RuleCounting.REFERENCE, 0)):
         server = Server(load(FORTY, counting), counting)
         assert server.passed(4, hits=12) == 3
         assert server.passed(10) == left

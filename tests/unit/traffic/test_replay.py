@@ -8,13 +8,13 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.core.counting import Counting
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.mapping import HITS, Amount, EntityMapping, Mappings, Template
 from penstock.core.plan import Behaviour
 from penstock.core.policy_diff import Policy
 from penstock.core.request import Descriptor, Override, Request
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
@@ -113,7 +113,7 @@ behaviours = st.builds(
     Behaviour,
     shadow_mode=st.booleans(),
     quota_mode=st.booleans(),
-    counting=st.sampled_from(Counting),
+    counting=st.sampled_from(RuleCounting),
 ) | st.just(Behaviour())
 
 

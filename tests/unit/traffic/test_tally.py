@@ -6,12 +6,12 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from penstock.core.counting import Counting
 from penstock.core.entities import Entity, Scope, StoredLimits
 from penstock.core.limits import Limit, Unit, Window
 from penstock.core.plan import Behaviour
 from penstock.core.policy_diff import Policy
 from penstock.core.request import Descriptor, Override, Request
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 from penstock.errors import ConfigError
 from penstock.store.memory import MemoryStore
@@ -118,7 +118,7 @@ def test_requests_that_count_although_denied_are_denied() -> None:
         Node("metered", rule=Rule("d.metered", (forgets,), on_exceed={"": OnExceed.DEBT})),
     ]
     rules = {"d": Domain("d", Children(counted))}
-    behaviour = Behaviour(counting=Counting.REFERENCE)
+    behaviour = Behaviour(counting=RuleCounting.REFERENCE)
     asked = *[on("user")] * 3, *[on("metered")] * 2
     side, _ = play(*asked, behaviour=behaviour, rules=rules)
     assert outcomes(side) == [2, 2, 1, 0]

@@ -7,9 +7,9 @@ import grpc
 from penstock.config.problems import Problems
 from penstock.config.rules import combine
 from penstock.config.rules_file import read_rules_file
-from penstock.core.counting import Counting
 from penstock.core.plan import Behaviour
 from penstock.core.request import Descriptor, Request
+from penstock.core.rule_counting import RuleCounting
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.store.memory import MemoryStore
@@ -40,15 +40,17 @@ async def test_answers_on_the_wire_are_those_of_the_reference_server(
 ) -> None:
     """Over some boundaries, with several descriptors, amounts, checks and refunds."""
     problems, now_ms, rng = Problems(), NOW, Random(5)
-    file = read_rules_file("rules.yaml", RULES, problems, Counting.REFERENCE)
+    file = read_rules_file("rules.yaml", RULES, problems, RuleCounting.REFERENCE)
     assert file is not None
-    options = Options(Behaviour(counting=Counting.REFERENCE))
+    options = Options(Behaviour(counting=RuleCounting.REFERENCE))
     limiter = Limiter(MemoryStore(), options, lambda: now_ms)
     limiter.use(combine([file], problems, merge_domains=False).rules)
     server = make_server(RateLimitService(limiter), Listener("127.0.0.1", 0))
     address, reference, codes = await server.start(), ReferenceCounter(), set[str]()
     async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            f"/{SERVICE}/{METHOD}"
+        )
         for _ in range(REQUESTS):
             now_ms += rng.choice([0, 0, 0, 0, 1, 700, 20_000])
             descriptors = [

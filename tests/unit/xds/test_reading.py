@@ -17,6 +17,7 @@ from penstock.config.read_apart import ReadingError, unpack
 from penstock.config.rules import LoadedRules, RulesSource
 from penstock.config.rules_resource import Resource, load_resources
 from penstock.core.request import Descriptor, Request
+from penstock.core.rule_counting import RuleCounting
 from penstock.service.answer import Answer, Options
 from penstock.service.limiter import Limiter
 from penstock.slices import run_at_once
@@ -129,9 +130,12 @@ LONG = [config("d", *(limit("user", f"u{number}") for number in range(700)))]
 async def test_packed_rules_are_the_same_rules(resources: list[Any]) -> None:
     """In a process of its own, and in a thread; with their warnings."""
     response = pack_response(resources, "v")
-    here = await read_rules(response, merge_domains=False)
-    packed = run_at_once(unpack(await read_packed(response, merge_domains=False)))
+    counting = RuleCounting.FIXED
+    here = await read_rules(response, merge_domains=False, counting=counting)
+    output = await read_packed(response, merge_domains=False, counting=counting)
+    packed = run_at_once(unpack(output))
     assert list(pack(packed.rules)) == list(pack(here.rules))
+    assert all(", window: fixed" in line for line in rule_lines(here.rules))
     assert packed.warnings == here.warnings
     assert len(here.warnings) == (resources is not LONG)
 

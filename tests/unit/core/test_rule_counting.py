@@ -2,7 +2,6 @@
 
 import pytest
 from penstock.core.bucket import Item
-from penstock.core.counting import Counting
 from penstock.core.decide import decide
 from penstock.core.decision import Decision, Status
 from penstock.core.entities import Level
@@ -12,6 +11,7 @@ from penstock.core.match import Matched, match
 from penstock.core.plan import Behaviour
 from penstock.core.planner import make_plan
 from penstock.core.request import Descriptor, Override, Request
+from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule
 from penstock.core.take import Key, Mode
 from penstock.core.taking import take_all
@@ -22,7 +22,7 @@ NOW = 1_794_792_780_000
 
 FORGETS = Window(carry_debt=False)
 FIVE = Limit.per(5, MINUTE, window=FORGETS)
-REFERENCE = Behaviour(counting=Counting.REFERENCE)
+REFERENCE = Behaviour(counting=RuleCounting.REFERENCE)
 
 
 def domain(*limits: Limit, on_exceed: OnExceed | None = None) -> Domain:
@@ -53,10 +53,14 @@ class World:
 
 @pytest.mark.parametrize(
     ("counting", "window"),
-    [(Counting.STEADY, None), (Counting.FIXED, Window()), (Counting.REFERENCE, FORGETS)],
+    [
+        (RuleCounting.STEADY, None),
+        (RuleCounting.FIXED, Window()),
+        (RuleCounting.REFERENCE, FORGETS),
+    ],
 )
 def test_an_override_has_the_window_of_the_setting(
-    counting: Counting, window: Window | None
+    counting: RuleCounting, window: Window | None
 ) -> None:
     """No rule says how a rate counts that a request brings."""
     status = (

@@ -5,7 +5,7 @@ from enum import Enum
 from penstock.core.limits import Window
 
 
-class Counting(Enum):
+class RuleCounting(Enum):
     """Says how limits refill, and whether denied requests count."""
 
     STEADY = "steady"
@@ -16,9 +16,9 @@ class Counting(Enum):
     @property
     def window(self) -> Window | None:
         """The window of a limit that names no window."""
-        return None if self is Counting.STEADY else Window(carry_debt=self.carry_debt)
+        return None if self is RuleCounting.STEADY else Window(carry_debt=self.carry_debt)
 
     @property
     def carry_debt(self) -> bool:
         """Whether a window carries its debt over a boundary, if the rule does not say so."""
-        return self is not Counting.REFERENCE
+        return self is not RuleCounting.REFERENCE
