@@ -78,4 +78,6 @@ def _is_plain(kind: str, value: Any) -> bool:
         return isinstance(value, dict) and "at_ms" in value
     if kind == "pair":
         return isinstance(value, list) and [type(one) for one in value] == [str, str]
+    if kind == "number":  # whole where it can be
+        return type(value) is int or (type(value) is float and not value.is_integer())
     return type(value) is _PLAIN[kind]

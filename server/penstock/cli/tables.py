@@ -58,10 +58,13 @@ def limit_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
 
 
 def _window_values(window: Window) -> dict[str, Any]:
-    values: dict[str, Any] = {"kind": window.kind, "carry_debt": window.carry_debt}
-    if window.kind == "calendar":
-        values |= {"timezone": window.timezone, "week_starts": window.week_starts}
-    return values
+    is_calendar = window.kind == "calendar"
+    return {
+        "kind": window.kind,
+        "carry_debt": window.carry_debt,
+        "timezone": window.timezone if is_calendar else None,
+        "week_starts": window.week_starts if is_calendar else None,
+    }
 
 
 def stored_values(stored: StoredLimits) -> dict[str, Any]:
