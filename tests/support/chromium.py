@@ -152,8 +152,8 @@ class Page:
         await self.call("Input.insertText", text=text)
 
     async def press(self, key: str) -> None:
-        codes = {"Enter": 13, "Tab": 9, "ArrowLeft": 37, "ArrowDown": 40, "/": 191, " ": 32}
-        text = {"Enter": "\r", "/": "/", " ": " "}.get(key, "")
+        codes = {"Enter": 13, "Tab": 9, "Home": 36, "ArrowRight": 39, "ArrowDown": 40, "/": 191}
+        text = {"Enter": "\r", "/": "/"}.get(key, "")
         for kind in ("keyDown", "keyUp"):
             await self.call(
                 "Input.dispatchKeyEvent",
@@ -177,9 +177,13 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     async def keep_picture(self, file: Path) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
         picture = await self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(picture["data"]))
+        _write(file, base64.b64decode(picture["data"]))
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
 
 
 def _find(selector: str) -> str:

@@ -35,6 +35,7 @@ from penstock.config.kinds import (
     TEXT,
     TRANSPORT,
     UNAVAILABLE,
+    VALUES,
     WORKERS,
     Kind,
 )
@@ -70,6 +71,7 @@ SAMPLES: Mapping[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     TRANSPORT.shown: (("native", "native"), ("GRPCIO", "grpcio")),
     EVENT_LOOP.shown: (("uvloop", "uvloop"), ("Asyncio", "asyncio")),
     DECISIONS.shown: (("on", "on"), ("OFF", "off")),
+    VALUES.shown: (("hashed", "hashed"), ("Hidden", "hidden")),
     TAGS.shown: (("a:1,b:x:y", (("a", "1"), ("b", "x:y"))), (" a:1 ,", (("a", "1"),))),
     NAMES.shown: (("a,b", ("a", "b")), (" * ,", ("*",))),
     FORMAT.shown: (("json", "json"), ("TEXT", "text")),
