@@ -16,6 +16,7 @@ from penstock.core.foreign_text import show
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table as Grid
     from rich.text import Text
 
 STYLES: Final[dict[Style, str]] = {
@@ -84,20 +85,31 @@ def print_painted(table: Table, least: Sequence[int], stream: TextIO) -> list[in
     The columns are not narrower than in `least`, as far as the terminal is wide enough.
     """
     from rich.padding import Padding
-    from rich.table import Table as Grid
 
     console = open_console(stream)
     _, widths = align(table, least)
     indent = len(table.indent)
-    fitted = fit_widths(widths, console.width - indent)
-    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(table.header))
-    for number, width in enumerate(fitted):
-        title = Styled(table.header[number], "header") if table.header else ""
-        grid.add_column(paint(title, MAX_CELL), overflow="fold", width=width)
-    for row in table.rows:
-        grid.add_row(*[paint(cell, MAX_CELL) for cell in row])
+    grid = paint_table(table, fit_widths(widths, console.width - indent), breaks=True)
     console.print(Padding(grid, (0, 0, 0, indent), expand=False))
     return widths
+
+
+def paint_table(table: Table, widths: Sequence[int], *, breaks: bool) -> "Grid":
+    """A table for a console. What is too long is broken into lines, or else cut."""
+    from rich.table import Table as Grid
+
+    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(table.header))
+    for number, width in enumerate(widths):
+        title = Styled(table.header[number], "header") if table.header else ""
+        grid.add_column(
+            paint(title, MAX_CELL),
+            overflow="fold" if breaks else "ellipsis",
+            no_wrap=not breaks,
+            width=width,
+        )
+    for row in table.rows:
+        grid.add_row(*[paint(cell, MAX_CELL) for cell in row])
+    return grid
 
 
 def paint(line: Line, most: int) -> "Text":

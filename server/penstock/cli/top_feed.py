@@ -21,12 +21,13 @@ class Feed:
         self,
         client: ConsoleClient,
         first: Snapshot,
+        rows: int,
         interval_s: float,
         on_news: Callable[[], None],
     ) -> None:
         self.fed = Fed(first)
         self.view = first.view
-        self.rows = 20
+        self._rows = rows
         self._client = client
         self._interval_s = interval_s
         self._on_news = on_news
@@ -46,6 +47,12 @@ class Feed:
             self._is_over.set()
         self._is_wanted.set()
 
+    def want(self, rows: int) -> None:
+        """Fetch so many rows from now on; and at once, if there was less room for them before."""
+        more, self._rows = rows > self._rows, rows
+        if more:
+            self._is_wanted.set()
+
     def refresh(self, view: View | None = None) -> None:
         """Fetch now, and from now on this view."""
         self.view = view or self.view
@@ -54,7 +61,7 @@ class Feed:
     def _run(self) -> None:
         while not self._is_over.is_set():
             try:
-                fed = Fed(self._client.look(self.view, self.rows))
+                fed = Fed(self._client.look(self.view, self._rows))
             except TopError as exc:
                 fed = self.fed._replace(problem=str(exc))
             with self._ending:

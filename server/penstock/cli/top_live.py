@@ -12,11 +12,10 @@ from typing import Final
 
 from rich.console import Console, ConsoleDimensions, Group, RenderableType
 from rich.live import Live
-from rich.table import Table as Grid
 
-from penstock.cli.columns import MAX_CELL
-from penstock.cli.styled import Line, Styled
-from penstock.cli.terminal import open_console, paint
+from penstock.cli.columns import MAX_CELL, align, fit_widths
+from penstock.cli.styled import Styled
+from penstock.cli.terminal import open_console, paint, paint_table
 from penstock.cli.top_client import ConsoleClient, View
 from penstock.cli.top_feed import Fed, Feed
 from penstock.cli.top_frame import SORTS, head_lines, table_of, title_of
@@ -36,18 +35,20 @@ MOST_ROWS: Final = 1_000
 
 def watch(client: ConsoleClient, view: View, limit: int | None, interval_s: float) -> None:
     """Show snapshots until somebody presses q. Ctrl-C passes through as KeyboardInterrupt."""
-    first = client.look(view, limit or 20)  # An error is better told before the screen changes.
+    # An error is better told before the screen changes.
+    rows = min(limit or _size()[1], MOST_ROWS)
+    first = client.look(view, rows)
     address = str(client.address)
     sort = SORTS[0]
     with (
         _wake_ups() as (wake_up, woken),
-        Feed(client, first, interval_s, wake_up) as feed,
+        Feed(client, first, rows, interval_s, wake_up) as feed,
         _screen() as live,
     ):
         while True:
             console = live.console
-            console.size = ConsoleDimensions(*os.get_terminal_size(sys.stdout.fileno()))
-            feed.rows = min(limit or max(1, console.height), MOST_ROWS)
+            console.size = ConsoleDimensions(*_size())
+            feed.want(min(limit or console.height, MOST_ROWS))
             live.update(_frame(feed.fed, address, sort, limit, console), refresh=True)
             key = _wait(woken)
             if key == "q":
@@ -58,6 +59,12 @@ def watch(client: ConsoleClient, view: View, limit: int | None, interval_s: floa
                 feed.refresh(feed.view._replace(**CHOICES[key]))
             elif key == " ":
                 feed.refresh()
+
+
+def _size() -> tuple[int, int]:
+    """Columns and lines of the terminal. Some terminals do not tell, and say 0."""
+    columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    return (columns, lines) if columns and lines else (80, 24)
 
 
 def _wait(woken: int) -> str:
@@ -82,23 +89,14 @@ def _frame(
     if fed.problem:
         lines.insert(1, Styled(fed.problem, "bad"))
     lines += ["", title_of(fed.snapshot, sort)]
-    keys: Line = Styled(KEYS, "less")
-    room = max(0, height - len(lines) - 2)
-    table = table_of(fed.snapshot, sort, min(room, limit or room))
-    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(table.rows))
-    for title in table.header:
-        is_count = title in {"REQUESTS", "DENIALS", "DENIED"}
-        grid.add_column(
-            paint(Styled(title, "header"), MAX_CELL),
-            justify="right" if is_count else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-        )
-    for row in table.rows:
-        grid.add_row(*[paint(cell, MAX_CELL) for cell in row])
-    texts = [paint(line, MAX_CELL) for line in (*lines, keys)]
+    texts = [paint(line, MAX_CELL) for line in (*lines, Styled(KEYS, "less"))]
     for text in texts:
         text.truncate(width, overflow="ellipsis")
+    room = max(0, height - len(texts) - 1)
+    table = table_of(fed.snapshot, sort, min(room, limit or room))
+    if not table.rows:
+        return Group(*texts)
+    grid = paint_table(table, fit_widths(align(table)[1], width), breaks=False)
     return Group(*texts[:-1], grid, texts[-1])
 
 
