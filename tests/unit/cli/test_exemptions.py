@@ -97,7 +97,8 @@ user-123 on gpt-4
         "2026-11-30 23:00:00Z",
     )
     assert (plain["resets_at"], plain["window"], plain["consumed"]) == (None, None, 2.5)
-    assert busy["window"] == {"kind": "fixed", "carry_debt": False}
+    zone = {"timezone": None, "week_starts": None}
+    assert busy["window"] == {"kind": "fixed", "carry_debt": False, **zone}
     assert month["window"] == {
         "kind": "calendar",
         "carry_debt": True,

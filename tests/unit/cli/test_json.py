@@ -63,7 +63,14 @@ def location(dynamodb_url: str) -> Iterator[Location]:
 def _change_policy(scripts: Scripts) -> None:
     scripts("entity create", "org", "--metadata", "team=search")
     scripts("entity create", "user", "--parent", "org", "--cascade")
-    scripts("limits set", "--resource", "gpt-4", "rpm=100/minute", "tpm=1000/minute,max_debt=5")
+    scripts(
+        "limits set",
+        "--resource",
+        "gpt-4",
+        "rpm=100/minute",
+        "tpm=1000/minute,max_debt=5",
+        "day=9/day,window=fixed",
+    )
     scripts("limits set", "--on-unavailable", "deny", "rpm=1000/minute")
     scripts("entity update", "user", "--metadata", "a=b")
     Path("policy.yaml").write_text(POLICY)
@@ -148,7 +155,7 @@ def _table(scripts: Scripts, location: Location) -> None:
 def test_every_command_prints_what_the_docs_say(
     type_in: Type, server: Penstock, location: Location
 ) -> None:
-    """The same keys, with values of the same types. No number has a fraction."""
+    """The same keys, with values of the same types."""
     scripts = Scripts(type_in)
     _change_policy(scripts)
     _look(scripts)
