@@ -15,11 +15,11 @@ from penstock.cli.output import print_json, print_line, print_lines, print_note
 from penstock.cli.parser import Parser
 from penstock.cli.store import PAGE, add_store_flags, check_name, check_plain, with_store
 from penstock.cli.styled import Styled, change_line
-from penstock.cli.tables import format_pairs, format_time, limit_values
+from penstock.cli.tables import format_pairs, format_time, limits_values
 from penstock.config.flags import add_flags, read_settings
+from penstock.config.limit_values import recorded_limit
 from penstock.config.rates import format_rate
-from penstock.core.limits import MILLI, Limit
-from penstock.core.windows import parse_window
+from penstock.core.limits import MILLI
 from penstock.errors import ConfigError
 from penstock.store.policy_port import AuditEvent
 from penstock.store.port import Store
@@ -155,9 +155,9 @@ def _side(event: AuditEvent, record: Mapping[str, Any] | None) -> Mapping[str, A
     if event.action == RESET:
         balances = [{"name": name, "balance": n // MILLI} for name, n in sorted(record.items())]
         return {"buckets": balances}
-    limits = [_read_limit(name, one) for name, one in record.items() if not name.startswith("$")]
+    limits = [recorded_limit(name, one) for name, one in record.items() if not name.startswith("$")]
     unavailable = record.get("$on_unavailable")
-    return {"limits": limit_values(limits), "on_unavailable": unavailable}
+    return {"limits": limits_values(limits), "on_unavailable": unavailable}
 
 
 def _differences(event: AuditEvent) -> list[str]:
@@ -191,12 +191,7 @@ def _limit_rates(record: Mapping[str, Any]) -> dict[str, str]:
     """Limits by name. A name with a `$` before it is not a limit, but another setting."""
     return {
         name.removeprefix("$"): (
-            str(value) if name.startswith("$") else format_rate(_read_limit(name, value))
+            str(value) if name.startswith("$") else format_rate(recorded_limit(name, value))
         )
         for name, value in record.items()
     }
-
-
-def _read_limit(name: str, record: Mapping[str, Any]) -> Limit:
-    limit = Limit(name, **record)
-    return limit._replace(window=parse_window(record["window"])) if "window" in record else limit

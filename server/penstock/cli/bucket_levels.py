@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from penstock.cli.tables import format_local_time, format_time, limit_values
+from penstock.cli.tables import format_local_time, format_time
 from penstock.config.durations import format_duration
+from penstock.config.limit_values import limit_values
 from penstock.config.rates import format_rate
 from penstock.core.amounts import to_tokens
 from penstock.core.bucket import Item, settle, wait_ms
@@ -71,9 +72,8 @@ def tell_left(level: Level) -> str:
 
 
 def level_values(level: Level) -> dict[str, Any]:
-    (limit,) = limit_values([level.limit])
     return {
-        **limit,
+        **limit_values(level.limit),
         "balance": None if level.limit.is_unlimited else level.balance // MILLI,
         "consumed": to_tokens(level.consumed),
         "full_in_ms": level.full_in_ms,

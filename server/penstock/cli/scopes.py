@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.cli.chains import Step
 from penstock.cli.styled import Line, Table, named
-from penstock.cli.tables import format_limits, limit_table, limit_values, stored_values
+from penstock.cli.tables import format_limits, limit_table, limits_values, stored_values
 from penstock.core.entities import Resolved, Scope, StoredLimits
 
 
@@ -39,7 +39,7 @@ def shown_values(
 
 def _in_force_values(resolved: Resolved) -> dict[str, Any]:
     source = None if resolved.scope is None else resolved.scope._asdict()
-    return {"from": source, "limits": limit_values(resolved.limits)}
+    return {"from": source, "limits": limits_values(resolved.limits)}
 
 
 def shown_lines(

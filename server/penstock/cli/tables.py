@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.cli.styled import Table
+from penstock.config.limit_values import limit_values
 from penstock.config.rates import format_rate
-from penstock.core.amounts import format_tokens, to_tokens
+from penstock.core.amounts import format_tokens
 from penstock.core.calendars import find_zone
 from penstock.core.entities import Entity, StoredLimits
 from penstock.core.limits import Limit, Window
@@ -41,36 +42,15 @@ def _burst(limit: Limit) -> str:
     return "-" if limit.is_unlimited else format_tokens(limit.burst)
 
 
-def limit_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
+def limits_values(limits: Sequence[Limit]) -> list[dict[str, Any]]:
     """Limits as scripts see them."""
-    return [
-        {
-            "name": limit.name,
-            "rate": format_rate(limit),
-            "tokens": None if limit.is_unlimited else to_tokens(limit.refill),
-            "period_ms": limit.period_ms or None,
-            "burst": None if limit.is_unlimited else to_tokens(limit.burst),
-            "max_debt": None if limit.max_debt is None else to_tokens(limit.max_debt),
-            "window": None if limit.window is None else _window_values(limit.window),
-        }
-        for limit in _in_order(limits)
-    ]
-
-
-def _window_values(window: Window) -> dict[str, Any]:
-    is_calendar = window.kind == "calendar"
-    return {
-        "kind": window.kind,
-        "carry_debt": window.carry_debt,
-        "timezone": window.timezone if is_calendar else None,
-        "week_starts": window.week_starts if is_calendar else None,
-    }
+    return [limit_values(limit) for limit in _in_order(limits)]
 
 
 def stored_values(stored: StoredLimits) -> dict[str, Any]:
     """The limits of a scope as scripts see them, in every command."""
     return {
-        "limits": limit_values(stored.limits),
+        "limits": limits_values(stored.limits),
         "on_unavailable": stored.on_unavailable or None,
         "version": stored.version,
     }

@@ -13,7 +13,7 @@ from penstock.cli.store import add_store_flags, check_name, check_plain, now_ms,
 from penstock.cli.time_spans import TimeSpan, read_span
 from penstock.cli.usage_plot import Row, plot_table, tokens
 from penstock.config.similar import did_you_mean
-from penstock.core.limits import MILLI
+from penstock.core.amounts import to_tokens
 from penstock.core.take import Key
 from penstock.core.usage import NOTHING, Used, Window, WindowUsage, total
 from penstock.errors import ConfigError
@@ -229,6 +229,6 @@ def _span(span: TimeSpan) -> dict[str, str]:
 
 
 def _used(used: Used) -> dict[str, Any]:
-    """Amounts in whole tokens, as in the other commands."""
-    amounts = {limit: amount // MILLI for limit, amount in sorted(used.amounts.items())}
+    """Amounts in tokens, as in the other commands."""
+    amounts = {limit: to_tokens(amount) for limit, amount in sorted(used.amounts.items())}
     return {TAKES: used.takes, "amounts": amounts}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, cast
 
-from penstock.console.values import limit_values
+from penstock.config.limit_values import limit_values
 from penstock.core.limits import Limit
 from penstock.core.rules import Domain, Rule, Rules
 from penstock.insight.spots import mapping_label

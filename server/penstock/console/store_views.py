@@ -6,8 +6,8 @@ from penstock.console.conceal import Conceal, except_for
 from penstock.console.inside import Inside, Query
 from penstock.console.queries import read_choice, read_given, read_number, read_rows
 from penstock.console.values import bucket_values, entity_values, event_values
+from penstock.core.amounts import to_tokens
 from penstock.core.entities import MAX_DEPTH, Entity, resolve
-from penstock.core.limits import MILLI
 from penstock.core.take import Key
 from penstock.core.usage import DAY_MS, HOUR_MS, Window
 from penstock.errors import InvalidRequestError
@@ -142,7 +142,7 @@ class UsageView(OneAnswers):
                     "label": window.label(one.start_ms),
                     "takes": one.used.takes,
                     "amounts": {
-                        limit: amount // MILLI for limit, amount in one.used.amounts.items()
+                        limit: to_tokens(amount) for limit, amount in one.used.amounts.items()
                     },
                 }
                 for one in used

@@ -1,32 +1,23 @@
 """Limits, buckets, entities and audit events as JSON, in the form that commands print with --json.
 
-All amounts are whole tokens.
+All amounts are tokens.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from penstock.config.rates import format_rate
+from penstock.config.limit_values import limit_values, recorded_limit
 from penstock.console.conceal import Conceal
+from penstock.core.amounts import to_tokens
 from penstock.core.bucket import Item, settle, wait_ms
 from penstock.core.entities import Entity
 from penstock.core.limits import MILLI, Limit
+from penstock.core.windows import until_boundary_ms
 from penstock.insight.denials import Denial
 from penstock.store.policy_port import AuditEvent
 
 RESET: Final = "bucket.reset"
-
-
-def limit_values(limit: Limit) -> dict[str, Any]:
-    return {
-        "name": limit.name,
-        "rate": format_rate(limit),
-        "tokens": limit.refill // MILLI,
-        "period_ms": limit.period_ms,
-        "burst": limit.burst // MILLI,
-        "max_debt": None if limit.max_debt is None else limit.max_debt // MILLI,
-    }
 
 
 def entity_values(entity: Entity, conceal: Conceal) -> dict[str, Any]:
@@ -41,17 +32,23 @@ def entity_values(entity: Entity, conceal: Conceal) -> dict[str, Any]:
 
 def bucket_values(item: Item | None, limits: Sequence[Limit], now_ms: int) -> list[dict[str, Any]]:
     """The buckets as a take would find them now, under the limits in force."""
-    limits = tuple(sorted(limits, key=lambda limit: limit.name))
-    refilled_ms, balances, consumed = settle(item, limits, now_ms)
-    return [
+    in_buckets = tuple([limit for limit in limits if not limit.is_unlimited])
+    refilled_ms, balances, consumed = settle(item, in_buckets, now_ms)
+    values = [
         {
             **limit_values(limit),
             "balance": balance // MILLI,
-            "consumed": used // MILLI,
+            "consumed": to_tokens(used),
             "full_in_ms": wait_ms(limit, balance, limit.burst, now_ms, refilled_ms),
+            "resets_in_ms": (
+                None if limit.window is None else until_boundary_ms(limit, now_ms, refilled_ms)
+            ),
         }
-        for limit, balance, used in zip(limits, balances, consumed, strict=True)
+        for limit, balance, used in zip(in_buckets, balances, consumed, strict=True)
     ]
+    uncounted = {"balance": None, "consumed": 0, "full_in_ms": 0, "resets_in_ms": None}
+    values += [{**limit_values(limit), **uncounted} for limit in limits if limit.is_unlimited]
+    return sorted(values, key=lambda one: str(one["name"]))
 
 
 def denial_values(denial: Denial, conceal: Conceal) -> dict[str, Any]:
@@ -104,6 +101,6 @@ def _side(event: AuditEvent, record: Mapping[str, Any] | None, conceal: Conceal)
     if event.action == RESET:
         balances = [{"name": name, "balance": n // MILLI} for name, n in sorted(record.items())]
         return {"buckets": balances}
-    limits = [Limit(name, **one) for name, one in sorted(record.items()) if name[:1] != "$"]
+    limits = [recorded_limit(name, one) for name, one in sorted(record.items()) if name[:1] != "$"]
     unavailable = record.get("$on_unavailable")
     return {"limits": [limit_values(limit) for limit in limits], "on_unavailable": unavailable}

@@ -22,7 +22,7 @@ class Denial(NamedTuple):
     limited: str
     """The entity whose limit denied: the one that asked, or a parent."""
     limit: Limit
-    amount: int
+    amount: int | float
     wait_s: int
     passed: bool
     """The request passed all the same: in shadow mode, or because another quota was left."""

@@ -7,9 +7,10 @@ spot keeps its own part of a plan, and not the whole plan, which may have hundre
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from penstock.core.amounts import to_tokens
 from penstock.core.decision import Status
 from penstock.core.entities import MAX_NAME
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import Limit
 from penstock.core.mapping import Target
 from penstock.core.match import Matched
 from penstock.core.plan import STORED, Part, Plan
@@ -28,7 +29,7 @@ class Refusal(NamedTuple):
     entity: str
     """Whose limit it is."""
     limit: Limit
-    amount: int
+    amount: int | float
 
 
 class Spot:
@@ -48,7 +49,7 @@ class Spot:
         """Whose limit it is, and how much was asked of it. `limit` is that of the status."""
         for (entity, resource), leg in zip(self._keys, self._part.legs, strict=True):
             if limit in leg.limits:
-                amount = leg.amounts[leg.limits.index(limit)] // MILLI
+                amount = to_tokens(leg.amounts[leg.limits.index(limit)])
                 if self._part.rule is STORED:
                     # Answers name stored limits by their entity and resource, too.
                     limit = limit._replace(name=limit.name.removeprefix(f"{entity}/{resource}/"))

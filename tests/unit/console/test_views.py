@@ -10,7 +10,7 @@ from penstock.console.conceal import Conceal, Values, make_conceal, show
 from penstock.console.console import VIEWS
 from penstock.console.inside import Inside
 from penstock.core.entities import Entity, Scope, StoredLimits
-from penstock.core.limits import Limit
+from penstock.core.limits import Limit, Window
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.insight.insight import Insight
@@ -62,10 +62,19 @@ class Stage:
 
 def test_values_have_the_form_of_commands() -> None:
     """One schema: what a script learned from --json holds here, too."""
-    limits = [*LIMITS, Limit.per(3, MINUTE, name="z")._replace(max_debt=2_000)]
-    assert [values.limit_values(limit) for limit in limits] == tables.limit_values(limits)
     entity = Entity("a", "b", cascade=True, metadata={"team": "x"}, version=3)
     assert values.entity_values(entity, show) == tables.entity_values(entity)
+
+
+def test_buckets_of_windows_and_of_no_limit_are_told_apart() -> None:
+    """A window says when it ends, and an unlimited limit has no balance."""
+    day = Limit.per(9, 24 * 60 * MINUTE, name="day", window=Window())
+    told = values.bucket_values(None, (Limit.unlimited("free"), day, LIMITS[0]), NOW)
+    by_name = {one["name"]: one for one in told}
+    assert by_name["day"]["resets_in_ms"] == day.period_ms - NOW % day.period_ms
+    assert by_name["day"]["window"]["kind"] == "fixed"
+    assert (by_name["free"]["balance"], by_name["free"]["tokens"]) == (None, None)
+    assert by_name[LIMITS[0].name]["resets_in_ms"] is None
 
 
 @pytest.mark.parametrize("limit", ["1", "7", "50"])

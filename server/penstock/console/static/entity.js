@@ -95,15 +95,16 @@ function makeBucket(bucket) {
   return {
     element,
     update(now) {
-      const share = now.burst ? now.balance / now.burst : 0;
+      const share = now.balance === null ? 1 : now.burst ? now.balance / now.burst : 0;
       const inDebt = now.balance < 0;
-      const text = inDebt ? `${whole(-now.balance)} in debt` : `${whole(now.balance)} of ${whole(now.burst)} left`;
+      const isUnlimited = now.balance === null;
+      const text = isUnlimited ? "unlimited" : inDebt ? `${whole(-now.balance)} in debt` : `${whole(now.balance)} of ${whole(now.burst)} left`;
       say(rate, now.rate.split(",")[0]);
       say(left, text);
-      say(full, now.full_in_ms === 0 ? "full" : now.full_in_ms === null ? "never full" : `full in ${duration(now.full_in_ms)}`);
+      say(full, isUnlimited ? "" : now.resets_in_ms !== null ? `resets in ${duration(now.resets_in_ms)}` : now.full_in_ms === 0 ? "full" : now.full_in_ms === null ? "never full" : `full in ${duration(now.full_in_ms)}`);
       bar.className = `level-bar ${inDebt ? "debt" : share < LOW ? "low" : share < HALF ? "half" : "high"}`;
-      bar.setAttribute("aria-valuemax", now.burst);
-      bar.setAttribute("aria-valuenow", Math.max(0, now.balance));
+      bar.setAttribute("aria-valuemax", now.burst ?? 1);
+      bar.setAttribute("aria-valuenow", Math.max(0, now.balance ?? 1));
       bar.setAttribute("aria-valuetext", `${text}, ${full.textContent}`);
       bar.setAttribute("aria-label", now.name || "limit");
       bar.firstChild.style.setProperty("--share", Math.min(1, Math.abs(share)));
