@@ -96,6 +96,8 @@ if __name__ == "__main__":
     if shutil.which("chromium") is None:
         install_chromium()
     os.chdir(ROOT)
+    # The tests start hundreds of processes, each of which would compile all of Penstock.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     pytest = [str(python), "-m", "pytest"]
     arguments = sys.argv[1:]
     if not arguments:
