@@ -173,7 +173,7 @@ class Model:
 def _left(kind: Kind, balance: int, amount: int, limit: Limit) -> int:
     if kind == "refund":
         return min(balance + amount, limit.burst)
-    if kind == "charge" and limit.burst == 0:
+    if kind == "charge" and limit.burst == 0 and not limit.forgets_debt:
         return max(balance - amount, min(balance, -MILLI))
     if kind == "charge" and limit.max_debt is not None:
         return max(balance - amount, min(balance, -limit.max_debt))

@@ -54,7 +54,7 @@ def documented() -> dict[str, tuple[list[str], dict[str, str]]]:
 
 TYPES = {
     "int", "text", "bool", "object", "any", "int or null", "text or null", "object or null",
-    "number", "number or null", "list of object", "list of text", "list of int",
+    "amount", "amount or null", "list of object", "list of text", "list of int",
 }  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def kinds(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 def kind(value: Any) -> str:
     if value is None:
         return "null"
-    types = {bool: "bool", int: "int", float: "number", str: "text", dict: "object", list: "list"}
+    types = {bool: "bool", int: "int", float: "amount", str: "text", dict: "object", list: "list"}
     return types[type(value)]
 
 
@@ -135,7 +135,7 @@ def sum_of_points(server: Penstock) -> int:
 def allowed(text: str) -> set[str]:
     if text.endswith(" or null"):
         return {*allowed(text.removesuffix(" or null")), "null"}
-    return {"number", "int"} if text == "number" else {text}
+    return {"amount", "int"} if text == "amount" else {text}
 
 
 def test_parameters_are_those_of_the_page() -> None:

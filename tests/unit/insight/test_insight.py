@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from penstock.core.entities import MAX_NAME, Entity, Scope, StoredLimits
 from penstock.core.lease import LeaseAsk
-from penstock.core.limits import Limit, Unit
+from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.mapping import EntityMapping, Mappings, Template
 from penstock.core.plan import Behaviour
 from penstock.core.request import Descriptor, Override, Request
@@ -128,7 +128,7 @@ async def test_leases_are_counted_as_one_rule() -> None:
     await stage.limit("user", Limit.per(2, MINUTE, name="rpm"))
     leases = Leases(stage.store, stage.policies, lambda: NOW, lambda _: (), insight=stage.insight)
     for _ in range(3):
-        await leases.take(LeaseAsk(Key("user", "gpt"), {"rpm": 1}))
+        await leases.take(LeaseAsk(Key("user", "gpt"), {"rpm": MILLI}))
     assert stage.counts("requests", "rule") == {"leases": 3}
     assert stage.counts("denials", "entity") == {Key("user", "gpt"): 1}
     (denial,) = stage.denials()
