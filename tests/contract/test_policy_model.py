@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from penstock.core.bucket import Bucket, Item, credit, settle, settle_forgiven
+from penstock.core.bucket import Bucket, Item, settle, settle_forgiven
 from penstock.core.entities import SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.mapping import EntityMapping, Mappings, Template
@@ -173,13 +173,14 @@ def _left(kind: Kind, balance: int, amount: int, limit: Limit) -> int:
 
 
 def _wait_ms(limit: Limit, balance: int, amount: int, now_ms: int) -> int:
-    """Found by halving, not by the formula; a period for what never fits."""
+    """Found by halving, not by the formula; for what never fits a period, or until the boundary."""
     if amount > limit.burst or (limit.burst and not limit.refill):
-        return limit.period_ms
+        return limit.period_ms - (now_ms % limit.period_ms if limit.window else 0)
+    bucket = Bucket(limit, balance, 0)
     low, high = 0, 1 << 40
     while low < high:
         middle = (low + high) // 2
-        if balance + credit(limit, now_ms, now_ms + middle) >= amount:
+        if bucket.balance(now_ms, now_ms + middle) >= amount:
             high = middle
         else:
             low = middle + 1
