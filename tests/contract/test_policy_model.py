@@ -181,14 +181,14 @@ def _left(kind: Kind, balance: int, amount: int, limit: Limit) -> int:
 
 
 def _wait_ms(limit: Limit, balance: int, amount: int, now_ms: int) -> int:
-    """Found by halving, not by the formula. What never fits waits a period, or for the boundary."""
+    """Found by halving, not by the formula; for what never fits a period, or until the boundary."""
     if amount > limit.burst or (limit.burst and not limit.refill):
-        period_ms = limit.period_ms
-        return period_ms if limit.window is None else period_ms - now_ms % period_ms
+        return limit.period_ms - (now_ms % limit.period_ms if limit.window else 0)
+    bucket = Bucket(limit, balance, 0)
     low, high = 0, 1 << 40
     while low < high:
         middle = (low + high) // 2
-        if Bucket(limit, balance, 0).balance(now_ms, now_ms + middle) >= amount:
+        if bucket.balance(now_ms, now_ms + middle) >= amount:
             high = middle
         else:
             low = middle + 1

@@ -23,6 +23,7 @@ from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, S
 from penstock.core.limits import UINT32_MAX, Limit
 from penstock.core.take import Key
 from penstock.core.usage import Used, Window
+from penstock.core.windows import parse_window
 from penstock.service.policies import KEPT
 from penstock.store.dynamodb.items.images import Image, write_record
 from penstock.store.dynamodb.policy.records import audit_item, entity_item, limits_item
@@ -268,7 +269,8 @@ NAMES = {
     "entries": "user=bob", "domain": "example",
 }  # fmt: skip
 EVENT = AuditEvent("user-123", "entity.write", 0, "alice", None, None, None)
-LIMITS = StoredLimits((Limit.per(100, 60_000, name="rpm")._replace(max_debt=1),), 1)
+RPM = Limit.per(100, 60_000, name="rpm", window=parse_window("fixed"))
+LIMITS = StoredLimits((RPM._replace(max_debt=1),), 1)
 BUCKET = Image(Item(0, (Bucket(LIMITS.limits[0], 0, 0, 1),)), 1, "", Key("project-1", "gpt-4"))
 
 

@@ -31,7 +31,8 @@ most decisions cost one call, and no server needs a lock.
 5.  The combined take becomes a write (`writes.py`), by what is known of the item:
       `Create`   there is no item, so put it.
       `Consume`  the item was settled a moment ago: only subtract. Other servers can do the same at
-                 the same time. Its condition: enough tokens, the same terms, `rf` not too old.
+                 the same time. Its condition: enough tokens, the same terms, `rf` not too old, and
+                 in the current window of each limit that refills at boundaries.
       `Settle`   credit the time since `rf`, bring the item to the terms, and subtract. Its
                  condition: `rf` and the terms are as seen. So no time is credited twice.
       `Upsert`   the item was never seen, so nobody knows whether it exists: consume from it, or
@@ -72,6 +73,10 @@ holds, without a call.
 -   Why the laws hold: a token that is held was taken from the bucket, so it is used once. This
     happens less than T after it was taken, so any window admits at most the credit over one more T.
     `tc` counts held tokens as consumed until they go back: it is exact when nothing is held.
+-   Windows: tokens of a limit that refills at boundaries are used until the next boundary, at most.
+    They go back while the item is still in their window. Once another write has settled the item in
+    a later window they lapse, and only `tc` is corrected. The same holds for the undo of a take
+    (`loans.py`, `back_to`). So no token of one window ever becomes a token of the next.
 -   When something fails: a write that nobody knows of holds nothing, and what it would have given
     back counts as consumed. So does what a crashed process held. Both are to the strict side.
 -   When a policy changes: nothing is taken ahead while callers, hint and item disagree about the

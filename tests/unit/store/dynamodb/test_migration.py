@@ -108,6 +108,7 @@ limits = st.builds(
     refill=st.integers(0, 10**7),
     period_ms=st.integers(1, 10**8),
     max_debt=st.none(),
+    window=st.none(),  # the older form has none
 )
 old_buckets = st.builds(
     lambda limit, share, consumed, ago: (
