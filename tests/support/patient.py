@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import penstock.store.dynamodb.aws.streams as streams
 import penstock.store.dynamodb.store as dynamodb
 import penstock.store.dynamodb.usage.opening as usage
+import penstock.transport.http_site as http_site
 from penstock.cli import main
 from penstock.store.dynamodb.aws.clients import open_clients
 
@@ -32,6 +33,7 @@ def _patient() -> Iterator[tuple[ModuleType, str, Any]]:
     yield dynamodb, "DynamoStore", partial(dynamodb.DynamoStore, call_s=PATIENT_S)
     for module in (streams, usage):
         yield module, "CALL_S", PATIENT_S
+    yield http_site, "ANSWER_S", PATIENT_S
 
 
 if __name__ == "__main__":

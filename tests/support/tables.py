@@ -89,7 +89,7 @@ class SharedClients:
         return self._opened[name]
 
 
-def _never(_seconds: float, _work: Callable[[], None]) -> None:
+def never(_seconds: float, _work: Callable[[], None]) -> None:
     """Tokens that were taken ahead go back with the next write, or as the store is closed.
 
     By a real clock they would go back at some time while a slow test reads their bucket.
@@ -113,7 +113,7 @@ async def open_with(
     clients: Clients, location: Location, timer_s: Callable[[], float] = lambda: 0.0
 ) -> AsyncIterator[DynamoStore]:
     """The same, with clients that others use, too."""
-    store = DynamoStore(clients, location, timer_s=timer_s, call_s=PATIENT_S, later=_never)
+    store = DynamoStore(clients, location, timer_s=timer_s, call_s=PATIENT_S, later=never)
     yield store
     await store.close()
 

@@ -18,7 +18,7 @@ from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Answer, AwsProxy, Cut, Fault, Lose, Refuse
 from tests.support.processes import PATIENCE_S
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 
 NOW = 1_794_792_780_000
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -131,8 +131,8 @@ class Scene:
 @asynccontextmanager
 async def staged(connected: Connected) -> AsyncIterator[Scene]:
     clock, location = Clock(), connected.location
-    store = DynamoStore(connected.proxied, location, timer_s=clock, call_s=PATIENT_S)
-    other = DynamoStore(connected.direct, location, timer_s=clock, call_s=PATIENT_S)
+    store = DynamoStore(connected.proxied, location, timer_s=clock, call_s=PATIENT_S, later=never)
+    other = DynamoStore(connected.direct, location, timer_s=clock, call_s=PATIENT_S, later=never)
     yield Scene(connected, store, other, clock, f"r{next(_NUMBERS)}")
     await store.close()
     await other.close()

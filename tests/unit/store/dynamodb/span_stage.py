@@ -9,7 +9,7 @@ from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold
 from tests.support.otlp import Span
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.support.tracing import Traced, caller, trace_id
 from tests.unit.store.dynamodb.scenes import DAY, NOW, Scene, take
 
@@ -68,6 +68,7 @@ def set_stage(scene: Scene, tracing: Traced) -> Stage:
         timer_s=scene.clock,
         call_s=PATIENT_S,
         tracer=tracing.tracer,
+        later=never,
     )
     return Stage(scene, tracing, store)
 

@@ -19,7 +19,7 @@ from penstock.store.dynamodb.buckets.knowledge import FRESH_MS
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.unit.store.dynamodb.scenes import (
     DAY,
     MINUTE,
@@ -106,7 +106,9 @@ async def test_own_writes_make_no_image_newer(scene: Scene) -> None:
     """A busy cascade is looked at again, however often this server writes to it between."""
     entities, connected = LEVELS[2], scene.connected
     exact = replace(connected.location, accuracy=0)
-    store = DynamoStore(connected.proxied, exact, timer_s=scene.clock, call_s=PATIENT_S)
+    store = DynamoStore(
+        connected.proxied, exact, timer_s=scene.clock, call_s=PATIENT_S, later=never
+    )
     await store.take(chain(scene, entities, 1), NOW)
     await scene.other.take(chain(scene, entities, 50), NOW)
     scene.proxy.calls.clear()
@@ -279,6 +281,7 @@ async def test_answers_are_what_is_stored(
             timer_s=lambda: 0.0,
             call_s=PATIENT_S,
             remembers_denials=False,
+            later=never,
         )
         for _ in range(3)
     ]

@@ -13,7 +13,7 @@ from penstock.store.dynamodb.items.images import parse_image
 from penstock.store.dynamodb.items.keys import primary_key
 from penstock.store.dynamodb.store import DynamoStore
 
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.unit.store.dynamodb.scenes import HOUR, MINUTE, NOW, SECOND, Connected, Scene, fits, take
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,7 +25,9 @@ SKEW = 20 * SECOND
 
 def process(connected: Connected) -> DynamoStore:
     """One that has seen nothing yet."""
-    return DynamoStore(connected.direct, connected.location, timer_s=lambda: 0.0, call_s=PATIENT_S)
+    return DynamoStore(
+        connected.direct, connected.location, timer_s=lambda: 0.0, call_s=PATIENT_S, later=never
+    )
 
 
 async def attributes(scene: Scene, key: Key) -> dict[str, Any]:

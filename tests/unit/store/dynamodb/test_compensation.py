@@ -11,7 +11,7 @@ from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Answer, Cut, Delay, Fault, Hold, Lose, Refuse
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.unit.store.dynamodb.scenes import (
     CONFLICT,
     DAY,
@@ -124,7 +124,9 @@ async def test_what_was_taken_beside_a_failure_is_given_back(
 ) -> None:
     """The call is an error, and takes at most what may have happened to the one that failed."""
     location = replace(scene.connected.location, cascade="speculative")
-    store = DynamoStore(scene.connected.proxied, location, timer_s=scene.clock, call_s=PATIENT_S)
+    store = DynamoStore(
+        scene.connected.proxied, location, timer_s=scene.clock, call_s=PATIENT_S, later=never
+    )
     known, new = scene.key("known"), scene.key("new")
     await store.take([take(known)], NOW)
     assert await fits(store, take(new, 0)) == [True]  # now the store knows that there is no item

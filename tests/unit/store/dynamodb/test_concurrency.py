@@ -21,7 +21,7 @@ from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold
-from tests.support.tables import PATIENT_S, new_table, open_on
+from tests.support.tables import PATIENT_S, never, new_table, open_on
 from tests.unit.store.dynamodb.scenes import (
     DAY,
     MINUTE,
@@ -252,7 +252,9 @@ async def test_a_bucket_that_was_full_and_idle_gives_one_burst(
     bob, connected = scene.key("bob"), scene.connected
     await fits(scene.store, take(bob, limit=TEN))
     await fits(scene.other, take(bob, limit=TEN), now_ms=NOW + 1)
-    new = DynamoStore(connected.direct, connected.location, timer_s=scene.clock, call_s=PATIENT_S)
+    new = DynamoStore(
+        connected.direct, connected.location, timer_s=scene.clock, call_s=PATIENT_S, later=never
+    )
     stores = {"ours": scene.store, "theirs": scene.other, "new": new}
     later, given = NOW + 10 * MINUTE, 0
     for turn in range(24):
@@ -369,7 +371,9 @@ async def test_reports_of_many_servers_deepen_one_debt_and_none_is_lost(scene: S
     report = Take(bob, (ten,), (Draw(0, 7 * MILLI, Mode.CHARGE, max_debt=NO_BOUND),))
     connected = scene.connected
     servers = [
-        DynamoStore(connected.direct, connected.location, timer_s=lambda: 0.0, call_s=PATIENT_S)
+        DynamoStore(
+            connected.direct, connected.location, timer_s=lambda: 0.0, call_s=PATIENT_S, later=never
+        )
         for _ in range(5)
     ]
 

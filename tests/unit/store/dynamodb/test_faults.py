@@ -24,7 +24,7 @@ from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Answer, Cut, Fault, Hold, Lose, Refuse
 from tests.support.processes import PATIENCE_S
-from tests.support.tables import PATIENT_S, access_to
+from tests.support.tables import PATIENT_S, access_to, never
 from tests.unit.store.dynamodb.scenes import (
     CONFLICT,
     FAULTS,
@@ -110,6 +110,7 @@ async def test_an_error_500_for_a_write_that_happened_leaves_it_consumed(scene: 
             scene.connected.location,
             timer_s=scene.clock,
             call_s=PATIENT_S,
+            later=never,
         )
         if is_answered:
             assert await fits(store, *takes) == [True, True]
@@ -355,7 +356,9 @@ async def test_keys_that_are_left_out_for_long_are_an_error_and_no_missing_items
     cascade = scene.chain(*levels)
     assert await fits(scene.other, *cascade) == [True] * len(levels)
     client = Clients.all_sdk(PartialReads(scene.connected.direct.sdk))
-    store = DynamoStore(client, scene.connected.location, timer_s=scene.clock, call_s=PATIENT_S)
+    store = DynamoStore(
+        client, scene.connected.location, timer_s=scene.clock, call_s=PATIENT_S, later=never
+    )
     assert await is_transient(store, *cascade)
     assert await scene.on_record(*levels) == [1] * len(levels)
     await store.close()

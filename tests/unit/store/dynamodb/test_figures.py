@@ -24,7 +24,7 @@ from penstock.store.dynamodb.items.keys import primary_key
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.unit.store.dynamodb.scenes import (
     HOUR,
     MINUTE,
@@ -87,7 +87,9 @@ class Bench:
         connected = self.scene.connected
         location = replace(connected.location, cascade=cascade)
         self.stores.append(
-            DynamoStore(connected.proxied, location, timer_s=lambda: 0.0, call_s=PATIENT_S)
+            DynamoStore(
+                connected.proxied, location, timer_s=lambda: 0.0, call_s=PATIENT_S, later=never
+            )
         )
         return self.stores[-1]
 

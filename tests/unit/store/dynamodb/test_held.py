@@ -13,7 +13,7 @@ from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Answer, Cut, Fault, Hold, Lose, Refuse
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.unit.store.dynamodb.busy import Busy
 from tests.unit.store.dynamodb.scenes import (
     CONFLICT,
@@ -135,7 +135,7 @@ async def test_nothing_is_held_with_an_accuracy_of_zero(scene: Scene) -> None:
     """Every take is written."""
     connected = scene.connected
     exact = replace(connected.location, accuracy=0)
-    store = DynamoStore(connected.direct, exact, timer_s=Clock(), call_s=PATIENT_S)
+    store = DynamoStore(connected.direct, exact, timer_s=Clock(), call_s=PATIENT_S, later=never)
     for number in range(20):
         assert await fits(store, bob(scene)) == [True]
         assert await scene.on_record("bob") == [number + 1]

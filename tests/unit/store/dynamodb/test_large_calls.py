@@ -20,7 +20,7 @@ from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.open import open_store
 
 from tests.support.aws_proxy import Delay, Hold
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.unit.store.dynamodb.scenes import FIVE, NOW, SECOND, UPDATE, Scene, fits, take
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -51,7 +51,9 @@ def siblings(scene: Scene, number: int) -> list[Take]:
 
 def store_on(scene: Scene, cascade: Cascade) -> DynamoStore:
     location = replace(scene.connected.location, cascade=cascade)
-    return DynamoStore(scene.connected.proxied, location, timer_s=scene.clock, call_s=PATIENT_S)
+    return DynamoStore(
+        scene.connected.proxied, location, timer_s=scene.clock, call_s=PATIENT_S, later=never
+    )
 
 
 def failures(store: DynamoStore) -> float:

@@ -17,7 +17,7 @@ from penstock.store.policy_port import Change
 
 from tests.support.aws_proxy import Answer, Fault, Hold, Lose, Refuse
 from tests.support.metrics import Samples, changed, read, sample
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.unit.store.dynamodb.scenes import (
     CONFLICT,
     FIVE,
@@ -238,6 +238,7 @@ async def test_denials_are_remembered_only_if_wanted(scene: Scene, remembers: bo
         timer_s=scene.clock,
         call_s=PATIENT_S,
         remembers_denials=remembers,
+        later=never,
     )
     await store.take([take(scene.key("bob"), 5)], NOW)
     watch = Watch(scene, store)

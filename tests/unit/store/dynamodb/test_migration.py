@@ -23,7 +23,7 @@ from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.table import check_table
 from penstock.telemetry.metrics import Metrics
 
-from tests.support.tables import PATIENT_S, new_table
+from tests.support.tables import PATIENT_S, never, new_table
 from tests.unit.store.dynamodb.single_items import single_item
 
 NOW = 1_794_792_780_000
@@ -47,6 +47,7 @@ class Stage:
             timer_s=lambda: 0.0,
             call_s=PATIENT_S,
             is_migrating=is_migrating,
+            later=never,
         )
 
     async def put(self, *items: dict[str, Any]) -> None:

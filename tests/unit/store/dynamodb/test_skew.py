@@ -9,7 +9,7 @@ from penstock.store.dynamodb.aws.skew import WARN_EVERY_S, WARN_S, ClockSkew, sk
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.telemetry.instruments import Value
 
-from tests.support.tables import PATIENT_S
+from tests.support.tables import PATIENT_S, never
 from tests.unit.store.dynamodb.scenes import Scene, fits, take
 
 START = 1_794_792_780.0
@@ -109,6 +109,7 @@ async def test_answers_and_errors_of_dynamodb_tell_the_skew(scene: Scene, offset
             timer_s=scene.clock,
             call_s=PATIENT_S,
             clock_s=lambda: time.time() + offset_s,
+            later=never,
         )
         assert await fits(store, take(bob, tokens)) == [tokens == 5]
         skew = store.metrics.clock_skew.value
