@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.processes import HTTP, Penstock, penstock
+from tests.support.rules import replace_rules
 from tests.support.web import decide, get, post
 from tests.unit.cli.command import run
 
@@ -122,10 +123,10 @@ def test_rules_that_change_are_shown(tmp_path: Path) -> None:
     file.write_text(RULES)
     with penstock(tmp_path, rules=file, store="memory:") as server:
         assert "shop.user: " in get(server.debug, "/rlconfig").text
-        file.write_text("domain: a\n")
+        replace_rules(file, "domain: a\n")
         server.wait_for_log("domains: a")
         assert get(server.debug, "/rlconfig").text == f"# rules from {file}\n"
-        file.write_text("bad\n")
+        replace_rules(file, "bad\n")
         server.wait_for_log("the last good rules stay")
         errors = [
             line for line in get(server.debug, "/stats").text.splitlines() if "load_error" in line

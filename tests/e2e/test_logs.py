@@ -17,6 +17,7 @@ from tests.support.aws_proxy import Answer
 from tests.support.certificates import Authority
 from tests.support.patient import wait_long_for_dynamodb
 from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
+from tests.support.rules import replace_rules
 from tests.support.web import decide, get, post
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -108,7 +109,7 @@ def test_json_is_a_line_a_message_whatever_happens(tmp_path: Path, rules: Path) 
     with penstock(tmp_path, rules=rules, store="memory:", env=env) as server:
         for _ in range(3):
             send_garbage(server.address)
-        rules.write_text("domain: é\nbad: 1\nworse: 2\n")
+        replace_rules(rules, "domain: é\nbad: 1\nworse: 2\n")
         server.wait_for_log("the last good rules stay")
         assert server.terminate() == 0
         lines = [json.loads(line) for line in server.log().splitlines()]

@@ -25,6 +25,7 @@ from penstock.transport.codec import METHOD, SERVICE, encode_request
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.metrics import Samples, changed, read_text, sample
 from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
+from tests.support.rules import replace_rules
 from tests.support.small import KEPT
 from tests.support.web import decide, get, post
 
@@ -166,10 +167,12 @@ def test_counters_outlive_a_reload_and_limits_that_are_gone_vanish(
     with penstock(tmp_path, rules=rules, store="memory:") as server:
         decide(server.http, "shop", ("user", "bob"))
         first = metrics(server)
-        rules.write_text(RULES.replace("user", "client").replace("3", "48").replace("day", "hour"))
+        replace_rules(
+            rules, RULES.replace("user", "client").replace("3", "48").replace("day", "hour")
+        )
         wait_for(lambda: metrics(server)[loaded] == 2, "the new rules")
         second = metrics(server)
-        rules.write_text(RULES.replace("day", "fortnight"))
+        replace_rules(rules, RULES.replace("day", "fortnight"))
         wait_for(lambda: metrics(server)[failed] == 1, "the failure")
         third = metrics(server)
         decide(server.http, "shop", ("client", "bob"))

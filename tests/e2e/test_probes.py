@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.outage import RECOVERS_S, RunningProxy, connect, locked
 from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
+from tests.support.rules import replace_rules
 from tests.support.web import Page, decide, get
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -144,13 +145,13 @@ def test_a_server_without_rules_is_as_healthy_as_it_was_told(
         assert client.is_alive() is (status == 200)
         assert (ready(server).status, ready(server).text) == (503, "no rules are loaded\n")
         assert "config_load_error: 1\n" in get(server.debug, "/stats").text
-        rules.write_text(RULES)
+        replace_rules(rules, RULES)
         server.wait_for_log("rules loaded, domains: example")
         assert get(server.http, "/healthcheck").status == 200
         assert ready(server).status == 200
         assert client.is_alive()
         # Rules that break later leave it as it is.
-        rules.write_text(BROKEN)
+        replace_rules(rules, BROKEN)
         server.wait_for_log("the last good rules stay")
         assert get(server.http, "/healthcheck").status == 200
         assert ready(server).status == 200

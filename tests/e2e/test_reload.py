@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.envoy import Envoy, EnvoyConfig, run_envoy
 from tests.support.processes import penstock, wait_for
+from tests.support.rules import replace_rules
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -27,7 +28,7 @@ def test_changed_rules_apply_at_once_and_to_buckets_in_use(tmp_path: Path) -> No
     ):
         assert envoy.get(x_user="bob").headers["x-ratelimit-remaining"] == "9"
 
-        rules.write_text(RULES.format(unit="hour", count=2))
+        replace_rules(rules, RULES.format(unit="hour", count=2))
         wait_for(lambda: _limit(envoy) == "2, 2;w=3600", "the new limit")
         statuses = [envoy.get(x_user="bob").status for _ in range(3)]
 
@@ -44,12 +45,12 @@ def test_broken_rules_keep_the_old_limit_and_are_explained(tmp_path: Path) -> No
     ):
         assert envoy.get(x_user="bob").status == 200
 
-        rules.write_text(RULES.format(unit="fortnight", count=7))
+        replace_rules(rules, RULES.format(unit="fortnight", count=7))
         server.wait_for_log("invalid rate limit unit 'fortnight'")
         statuses = [envoy.get(x_user="bob").status for _ in range(2)]
         limit = _limit(envoy)
 
-        rules.write_text(RULES.format(unit="day", count=7))
+        replace_rules(rules, RULES.format(unit="day", count=7))
         wait_for(lambda: _limit(envoy) == "7, 7;w=86400", "the mended limit")
 
     assert f"{rules}:4" in server.log()

@@ -1,4 +1,4 @@
-"""Rules of the examples that users get, at a rate at which nothing refills while a test runs."""
+"""Rules files: of the examples that users get, and such as change while a server reads them."""
 
 import re
 from pathlib import Path
@@ -15,3 +15,10 @@ def by_the_year(rules: Path, folder: Path) -> Path:
     copy = folder / f"by-the-year-{rules.name}"
     copy.write_text(text)
     return copy
+
+
+def replace_rules(file: Path, text: str) -> None:
+    """Change rules in one step. A server that looks at the wrong moment would read half of them."""
+    fresh = file.with_name(f".{file.name}.new")
+    fresh.write_text(text)
+    fresh.rename(file)

@@ -12,6 +12,7 @@ from penstock.cli import main
 from penstock.config.flags import DECLARED
 
 from tests.support.processes import PATIENCE_S, PENSTOCK, Penstock
+from tests.support.rules import replace_rules
 
 PATIENT = ("--timeout", f"{PATIENCE_S:.0f}s")
 """For `penstock check`: a busy machine is no failure."""
@@ -68,5 +69,5 @@ def check(server: Penstock, *arguments: str, domain: str = "d") -> Ran:
 
 def write_rules(folder: Path, text: str = RULES) -> Path:
     file = folder / "rules.yaml"
-    file.write_text(text)
+    replace_rules(file, text)
     return file
