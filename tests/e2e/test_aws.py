@@ -3,7 +3,6 @@
 CloudFormation and IAM are played, by the templates' own words. DynamoDB is DynamoDB Local.
 """
 
-import argparse
 import io
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -14,6 +13,7 @@ from uuid import uuid4
 import botocore.session
 import pytest
 from penstock.cli import build_parser, main
+from penstock.cli.completion_words import find_commands
 
 from tests.support.cloudformation import REGION, TEMPLATES, Gate, Template, rights, run_gate
 from tests.support.patient import wait_long_for_dynamodb
@@ -200,17 +200,11 @@ def test_the_commands_here_are_all_that_there_are() -> None:
     here = {" ".join(line.split()[:2]) for line in (STOCKING + READING + WRITING).splitlines()}
     alone = ("audit", "usage")
     here = {name.split()[0] if name.split()[0] in alone else name for name in here} | FOR_THE_STACK
-    there = set(command_names(build_parser()))
-    # The first four need no rights beyond a server's, `backup` and `gc` are for SQLite alone, the
+    found = list(find_commands(build_parser()))
+    there = {" ".join(command.path) for command in found if not command.commands}
+    # The first six need no rights beyond a server's, `backup` and `gc` are for SQLite alone, the
     # rights of `aggregate` are in usage.yaml, and those of `migrate`, which is run once, in
     # docs/dynamodb.md.
-    others = {"serve", "check", "config", "simulate", "backup", "gc", "aggregate", "migrate"}
+    others = {"serve", "check", "config", "simulate", "top", "completion"}
+    others |= {"backup", "gc", "aggregate", "migrate"}
     assert here == {name for name in there if name.split()[0] not in others}
-
-
-def command_names(parser: argparse.ArgumentParser) -> list[str]:
-    """Of all commands below a parser, as they are typed."""
-    groups = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]  # noqa: SLF001
-    if not groups:
-        return [parser.prog.removeprefix("penstock ")]
-    return [name for one in groups[0].choices.values() for name in command_names(one)]

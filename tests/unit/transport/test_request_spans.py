@@ -9,6 +9,7 @@ import grpc
 import pytest
 from penstock.config.rates import parse_limits
 from penstock.core.lease import LeaseAsk
+from penstock.core.limits import MILLI
 from penstock.core.request import Descriptor, Request
 from penstock.core.take import Key, Take, Taken
 from penstock.errors import StoreError
@@ -76,7 +77,7 @@ async def test_leases_have_spans_too(make_server: MakeServer) -> None:
                     f"/{LEASES}/{method}"
                 )
                 await ask(
-                    encode_lease(LeaseAsk(Key("user", "gpt-4"), {"rpm": 1})), timeout=PATIENCE_S
+                    encode_lease(LeaseAsk(Key("user", "gpt-4"), {"rpm": MILLI})), timeout=PATIENCE_S
                 )
         await server.stop(0)
         spans = {
