@@ -74,7 +74,8 @@ class Penstock:
         return self.process.wait(PATIENCE_S)
 
     def _address(self) -> str | None:
-        assert self.process.poll() is None, f"the server stopped:\n{self.log()}"
+        code = self.process.poll()
+        assert code is None, f"the server stopped with {code}:\n{self.log()}"
         found = LISTENS.search(self.log())
         return found[1] if found else None
 
