@@ -347,13 +347,18 @@ def simulate(run: Run, processes: int, steps: int) -> Iterator[list[Process]]:
         yield crew
 
 
+UNDER_WAY = 4 * 3 * 2 * MILLI
+"""The most that is under way at a boundary: 4 processes, with 3 takes of 2 tokens each. A write
+that was sent before the boundary may land after it, in the window that another write has begun."""
+
+
 def tolerance(run: Run, limit: Limit) -> int:
     """The credit over T, over T again for what is held, and over the time of writes under way.
 
-    A limit that refills at boundaries is exact.
+    A limit that refills at boundaries is exact, but for what is under way at a boundary.
     """
     if limit.window is not None:
-        return 0
+        return UNDER_WAY
     t_ms = make_terms(run.limits).tolerance_ms
     return credit(limit, START, START + t_ms + run.t_ms() + 3 * FLIGHT_MS) + 1
 
@@ -389,7 +394,7 @@ def check_balances(run: Run, crew: Sequence[Process]) -> None:
             actual = returned.balance(rf, run.now_ms)
             # What is not used by a boundary lapses if it is held, and is kept if it is not.
             assert actual <= expected[i]
-            assert actual == expected[i] or limit.burst > limit.refill
+            assert actual >= expected[i] - UNDER_WAY or limit.burst > limit.refill
 
 
 def check_windows(run: Run) -> None:
