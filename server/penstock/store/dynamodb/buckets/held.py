@@ -15,6 +15,7 @@ Hints show an item as this process sees it: the table's item, and what this proc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from penstock.core.bounds import lowest
 from penstock.core.bucket import NEVER, credit, settled_ms
 from penstock.core.draft import Draft, is_take
 from penstock.core.limits import Limit
@@ -26,7 +27,7 @@ from penstock.store.dynamodb.buckets.hold import Hold, Reservation, ShownHint, u
 from penstock.store.dynamodb.buckets.loans import Amounts, Back, back_to, lend, used_by, with_held
 from penstock.store.dynamodb.buckets.recent_use import SLOTS, RecentUse
 from penstock.store.dynamodb.buckets.terms import Terms
-from penstock.store.dynamodb.buckets.writes import Create, Settle, Write
+from penstock.store.dynamodb.buckets.writes import Consume, Create, Settle, Write
 from penstock.store.dynamodb.items.images import Image
 
 AGAIN: Final = 4
@@ -298,6 +299,8 @@ class Held:
             if hold is not None or more is not None:
                 amounts = {} if more is None else more.amounts
                 write = lend(write, image, back, amounts, hold.unrecorded if hold else 0)
+            if more is not None and len(send.writes) > 1:
+                write = _keep_window(write, more)
             writes.append(write)
         return Loan(tuple(writes), tuple(given_back), tuple(ahead), send)
 
@@ -407,6 +410,17 @@ def _back(hold: Hold, write: Write, image: Image | None) -> Back:
         return hold.back(write.seen.fingerprint, write.seen.item.refilled_ms)
     refilled_ms = hold.refilled_ms if image is None else image.item.refilled_ms
     return hold.back(write.terms.fingerprint, refilled_ms)
+
+
+def _keep_window(write: Write, ahead: Hold) -> Write:
+    """Let a write of a transaction land only in the window that its tokens are to be held for.
+
+    DynamoDB does not return the items after a transaction. So nobody could tell from which window
+    the tokens are, if another write has begun the next window meanwhile.
+    """
+    if not isinstance(write, Consume) or ahead.until_ms == NEVER:
+        return write
+    return write._replace(until_ms=lowest(write.until_ms, ahead.until_ms))
 
 
 def _agree(send: Send, key: Key, limits: tuple[Limit, ...]) -> bool:
