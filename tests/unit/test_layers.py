@@ -98,6 +98,7 @@ ALLOWED = {
     "penstock.transport.http2": {"penstock.transport.http2"},
     "penstock.config": {
         "penstock.config", "penstock.core", "penstock.errors", "penstock.slices",
+        "penstock.processes",
     },
     # The client of an xDS server: the stream, what is on the wire, and the reader of rules.
     "penstock.xds": {
@@ -135,7 +136,7 @@ ALLOWED = {
         "penstock.transport",
         "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
         "penstock.event_loop", "penstock.slices", "penstock.feeds", "penstock.xds",
-        "penstock.insight",
+        "penstock.insight", "penstock.processes",
     },
     # `penstock aggregate`, and the same for AWS Lambda.
     "penstock.aggregating": {
@@ -147,6 +148,7 @@ ALLOWED = {
         "penstock.store.dynamodb.usage.batches",
     },
     "penstock.event_loop": {"penstock.errors"},
+    "penstock.processes": set(),
     "penstock.server": {
         "penstock.answering", "penstock.build", "penstock.config", "penstock.front",
         "penstock.telemetry", "penstock.transport", "penstock.workers",

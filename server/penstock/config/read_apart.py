@@ -12,9 +12,7 @@ import gc
 import marshal
 import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -24,6 +22,7 @@ from penstock.config.problems import Problem, RulesError
 from penstock.config.rules import LoadedRules, RulesSource
 from penstock.core.rule_counting import RuleCounting
 from penstock.errors import ConfigError
+from penstock.processes import Ended, start_module
 from penstock.slices import Slices, run
 
 ROWS_A_SLICE: Final = 100
@@ -55,43 +54,28 @@ async def read_apart(source: RulesSource) -> LoadedRules:
 
 async def run_apart(module: str, *arguments: str, stdin: bytes | None = None) -> bytes:
     """What a process writes that runs a module of ours. ReadingError if the process fails."""
-    # -P: no module of the working directory can take the place of ours.
-    command = [sys.executable, "-P", "-m", module, *arguments]
     try:
         async with asyncio.timeout(READ_S):
-            return await _run(command, stdin)
+            ended = await _run(module, *arguments, stdin=stdin)
     except TimeoutError as exc:
         raise ReadingError(f"it took more than {READ_S:.0f} s") from exc
     except OSError as exc:
         raise ReadingError(f"a process can't be started: {exc.strerror}") from exc
-
-
-async def _run(command: list[str], stdin: bytes | None) -> bytes:
-    """What a process writes. The process is ended if the caller is cancelled."""
-    starting = asyncio.create_task(
-        asyncio.create_subprocess_exec(
-            *command,
-            stdin=DEVNULL if stdin is None else PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            start_new_session=True,  # an interrupt from the keyboard is the server's business
-        )
-    )
-    try:
-        # The start is not cancelled in its middle: asyncio would leave pipes open, and wait for
-        # them.
-        process = await asyncio.shield(starting)
-        output, said = await process.communicate(stdin)
-    finally:
-        process = await starting
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.communicate()
-    if process.returncode != 0:
-        *_, last = [f"status {process.returncode}", *said.decode(errors="replace").splitlines()]
+    if ended.code != 0:
+        *_, last = [f"status {ended.code}", *ended.said.decode(errors="replace").splitlines()]
         raise ReadingError(f"the process that reads them ended with {last}")
-    return output
+    return ended.output
+
+
+async def _run(module: str, *arguments: str, stdin: bytes | None) -> Ended:
+    """Run a process to its end. It is killed if the caller is cancelled."""
+    process = start_module(module, *arguments, stdin=stdin, is_read=True)
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
 
 
 def unpack(output: bytes) -> Slices[LoadedRules]:

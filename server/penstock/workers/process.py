@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-import os
 import signal
 import socket
-import sys
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Final
 
 from penstock.errors import ConfigError
+from penstock.processes import ChildProcess, start_module
 from penstock.telemetry.totals import Snapshot
 from penstock.workers.channel import Channel, ChannelError, Handle, open_channel
 from penstock.workers.orders import Begin
@@ -30,7 +28,7 @@ class WorkerProcess:
     def __init__(
         self,
         name: str,
-        process: Process,
+        process: ChildProcess,
         channel: Channel,
         hearing: "asyncio.Task[None]",
         lane: socket.socket | None,
@@ -52,14 +50,14 @@ class WorkerProcess:
 
     async def wait(self) -> str:
         """Wait until the process has ended, and say how."""
-        code = await self._process.wait()
+        code, _, _ = await self._process.wait()
         await self._hearing
         if self._lane is not None:
             self._lane.close()
         return _how_ended(code)
 
     def kill(self) -> None:
-        _kill(self._process)
+        self._process.kill()
 
     async def stop(self, grace_s: float) -> Snapshot | None:
         """Let the worker finish its calls, and end it; gives what it has counted, if it tells."""
@@ -107,10 +105,8 @@ async def start_worker(
         pairs = [socket.socketpair() for _ in range(2 if begin.has_lane else 1)]
         ends = [ours.enter_context(end) for end, _ in pairs]
         files = [theirs.enter_context(end).fileno() for _, end in pairs]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "penstock.workers", str(number),
-            begin.settings.event_loop, *map(str, files), stdin=DEVNULL, pass_fds=files,
-        )  # fmt: skip
+        arguments = [str(number), begin.settings.event_loop, *map(str, files)]
+        process = start_module("penstock.workers", *arguments, files=files)
     try:
         for end in ends:
             end.setblocking(False)
@@ -122,18 +118,10 @@ async def start_worker(
             raise ConfigError(begun["error"])
     except BaseException:
         ours.close()
-        _kill(process)
+        process.kill()
         await process.wait()
         raise
     return WorkerProcess(name, process, channel, hearing, ends[1] if begin.has_lane else None)
-
-
-def _kill(process: Process) -> None:
-    # Not `process.kill()`: if the process has just ended, that call takes the exit code away from
-    # asyncio, which then says 255.
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
 
 
 def _how_ended(code: int) -> str:
