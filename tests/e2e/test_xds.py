@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.ads import Ads, Rules, ads_server, config, limit
 from tests.support.envoy import EnvoyConfig, run_envoy
+from tests.support.metrics import read_text
 from tests.support.processes import PATIENCE_S, PENSTOCK, Penstock, penstock, wait_for
 from tests.support.web import decide, get
 
@@ -25,6 +26,10 @@ SOON = {
     "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL": "50ms",
 }
 
+GO_MESSAGE_BYTES = 4 * 2**20
+"""The longest response without a setting."""
+
+CALL_ERRORS = "ratelimit_service_should_rate_limit_error"
 
 FORCED = {"FORCE_START_WITHOUT_INITIAL_CONFIG": "true"}
 
@@ -146,16 +151,19 @@ def test_workers_share_one_stream(tmp_path: Path, ads: Ads) -> None:
 
 
 def test_twenty_thousand_rules_change_while_calls_are_answered(tmp_path: Path, ads: Ads) -> None:
-    """Every call gets its answer, by the old rules or the new."""
+    """Every call gets its answer, by the old rules or the new. The response has 6 MB."""
     ads.publish(config("shop", limit("user", n=1_000_000)))
-    with following(tmp_path, ads) as server:
-        many = [limit("tenant", f"tenant-{number:05}") for number in range(20_000)]
+    long = "x" * 270
+    assert 20_000 * len(long) > GO_MESSAGE_BYTES
+    size = {"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES": str(2 * GO_MESSAGE_BYTES)}
+    with following(tmp_path, ads, **size) as server:
+        many = [limit("tenant", f"{long}-{number:05}") for number in range(20_000)]
         ads.publish(config("shop", limit("user", n=2_000_000), *many))
         statuses = []
         while not any(one.version == "v2" for one in ads.answers()):
             statuses.append(decide(server.http, "shop", ("user", "x")).status)
         assert remaining(server, "shop", "tenant") == 0  # a tenant without a rule
-        known = decide(server.http, "shop", ("tenant", "tenant-19999"))
+        known = decide(server.http, "shop", ("tenant", f"{long}-19999"))
         log = server.log()
     assert "fork" not in log  # gRPC's library may complain of processes that are started
     assert set(statuses) == {200}
@@ -195,6 +203,8 @@ def test_envoy_notices_no_change_of_rules(tmp_path: Path, ads: Ads) -> None:
     with following(tmp_path, ads, store="sqlite:///penstock.db") as server:
         ads.wait_for_ack("v1")
         envoy_config = EnvoyConfig(server.port)
+        # Else Envoy would let a request pass whose call has failed.
+        envoy_config.rate_limit_filter["failure_mode_deny"] = True
         with run_envoy(tmp_path, envoy_config) as envoy:
             statuses: list[int] = []
             is_over = threading.Event()
@@ -219,5 +229,8 @@ def test_envoy_notices_no_change_of_rules(tmp_path: Path, ads: Ads) -> None:
             ads.publish(config("example", limit("user", n=0)))
             ads.wait_for_ack("v22")
             denied = envoy.get(x_user="u0").status
+        counted = read_text(get(server.http, "/metrics").text)
+    errors = [one for one in counted if one.name == CALL_ERRORS]
     assert set(statuses) == {200}
     assert denied == 429
+    assert errors == []
