@@ -32,6 +32,14 @@ REFUSED_AGAIN_S: Final = 1.0
 """Before the second NACK of the same resources. Some control planes answer a NACK with the same
 resources at once, so without a pause both sides would do nothing else."""
 
+READ_TRIES: Final = 3
+"""Reading can fail because the machine has no memory or no processes left, which may pass. While
+the client tries again, newer rules wait."""
+
+ASK_AGAIN_S: Final = 60.0
+"""After a NACK of rules that could not be read. Some control planes send a refused state again by
+themselves. The others are asked for all rules on a new stream."""
+
 SHORT_BYTES: Final = 64 * 1_024
 """To decode the envelope of a shorter response takes less than 1 ms."""
 
@@ -104,14 +112,21 @@ class XdsClient(Generic[T]):
         # Without a version: a control plane that was restarted may count from 1 again, and would
         # take its version 3 for the version 3 that is in force here.
         await stream.send(encode_discovery(self._node, ""))
+        ask_again_s: float | None = None
         while True:
-            response = await stream.receive()
+            response = await _receive(stream, ask_again_s)
             try:
                 discovered = await _decode(response)
             except ValueError as exc:
                 raise AdsError(str(exc)) from exc
             self._pauses.reset()
-            reason = await self._take_over(discovered, response, use)
+            ask_again_s = None
+            try:
+                reason = await self._take_over(discovered, response, use)
+            except ReadingError as exc:
+                ask_again_s = ASK_AGAIN_S
+                reason = f"the rules can't be read, which is no fault of the rules: {exc}"
+                self._log_refusal(discovered, reason)
             del response  # else it stays in memory until the next response, maybe for days
             if reason:
                 self.status.note_nack(discovered.version, reason)
@@ -122,7 +137,9 @@ class XdsClient(Generic[T]):
             await stream.send(answer)
 
     async def _take_over(self, discovered: Discovered, response: bytes, use: Use[T]) -> str:
-        """Use the rules of a response. Returns why they can't be used, or nothing."""
+        """Use the rules of a response. Returns the errors that they have, or nothing. ReadingError
+        if the same rules may be read the next time.
+        """
         if discovered.digest == self._in_force:
             self._refused = None
             return ""
@@ -141,7 +158,7 @@ class XdsClient(Generic[T]):
         return ""
 
     async def _read_patiently(self, response: bytes) -> T:
-        while True:
+        for _ in range(READ_TRIES - 1):
             try:
                 return await self._read(response)
             except ReadingError as exc:
@@ -151,15 +168,28 @@ class XdsClient(Generic[T]):
                     "force, trying again in %.0f s: %s", RETRY_S, exc,
                 )  # fmt: skip
                 await self._sleep(RETRY_S)
+        return await self._read(response)
 
     def _refuse(self, discovered: Discovered, reason: str) -> str:
         self._refused = RefusedResources(discovered.digest, reason)
+        self._log_refusal(discovered, reason)
+        return reason
+
+    def _log_refusal(self, discovered: Discovered, reason: str) -> None:
         self._metrics.config_load_error.add()
         LOG.error(
-            "the rules of version %s from the xDS server have errors, the last good rules stay in "
-            "force:\n%s", discovered.version, reason,
+            "the rules of version %s from the xDS server can't be used, the last good rules stay "
+            "in force:\n%s", discovered.version, reason,
         )  # fmt: skip
-        return reason
+
+
+async def _receive(stream: AdsStream, ask_again_s: float | None) -> bytes:
+    """The next response. AdsError if the stream has ended, or if it is time to ask again."""
+    try:
+        async with asyncio.timeout(ask_again_s):
+            return await stream.receive()
+    except TimeoutError as exc:
+        raise AdsError("asking for rules again that could not be read") from exc
 
 
 async def _decode(response: bytes) -> Discovered:

@@ -8,6 +8,7 @@ from penstock.config.read_apart import ReadingError
 from penstock.config.rules import LoadedRules
 from penstock.transport.ads import KEEPALIVE_MS, AdsError, AdsServer, open_stream
 from penstock.transport.codec import RULES_TYPE, encode_discovery
+from penstock.xds import client
 
 from tests.support.ads import Ads, config, limit, pack_response, serve_ads
 from tests.support.processes import wait_for
@@ -249,6 +250,49 @@ async def test_a_process_that_fails_is_tried_again_without_an_answer(ads: Ads) -
         await acked(ads, "v1")
     assert made.paused == [10.0, 10.0]
     assert len(ads.answers()) == 1
+
+
+async def read_unless_shop(response: bytes) -> LoadedRules:
+    if b"shop" in response:
+        raise ReadingError("no more processes")
+    return await read_plain(response)
+
+
+async def test_a_process_that_keeps_failing_is_told_and_holds_up_no_newer_rules(ads: Ads) -> None:
+    """Three tries, then a NACK. The rules in force stay."""
+    async with following(Following(ads.address, read=read_unless_shop)) as made:
+        ads.publish(config("api", limit("key")))
+        await acked(ads, "v1")
+        ads.publish(GOOD)
+        nack = await asyncio.to_thread(ads.wait_for_nack)
+        assert (nack.version, nack.nonce) == ("v1", "nonce-2")
+        assert nack.error.startswith("the rules can't be read, which is no fault of the rules: ")
+        assert nack.error.endswith(": no more processes")
+        assert made.paused == [10.0, 10.0]
+        assert made.metrics.config_load_error.value == 3
+        assert list(made.used[-1].rules) == ["api"]
+        ads.publish(config("web", limit("key")))
+        await acked(ads, "v3")
+    assert (ads.streams, list(made.used[-1].rules)) == (1, ["web"])
+
+
+async def test_rules_that_could_not_be_read_are_asked_for_again(
+    ads: Ads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a new stream, if the control plane does not send them again by itself."""
+    monkeypatch.setattr(client, "ASK_AGAIN_S", 0.01)
+    is_short = True
+
+    async def read(response: bytes) -> LoadedRules:
+        return await (read_unless_shop if is_short else read_plain)(response)
+
+    async with following(Following(ads.address, read=read)) as made:
+        ads.publish(GOOD)
+        await asyncio.to_thread(ads.wait_for_nack)
+        is_short = False
+        await acked(ads, "v1")
+        assert made.lines == ["shop.user: unit=DAY requests_per_unit=5"]
+    assert ads.streams > 1
 
 
 async def test_operators_see_what_happens(ads: Ads) -> None:
