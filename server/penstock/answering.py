@@ -164,10 +164,12 @@ class Answering:
         self._insight = Insight(clock_ms())
         self._limiter = Limiter(store, options, clock_ms, self._policies, metrics, self._insight)
         self._peeking = Limiter(ReadOnlyBuckets(store), options, clock_ms, self._policies)
+        needs_rules = settings.health_needs_rules
         self._health = Health(
-            lambda: self._limiter.ready,
+            # Where health needs rules, the reference server is unhealthy without a domain, too.
+            lambda: bool(self._rules) if needs_rules else self._limiter.ready,
             lambda: self.parts.ended or self._ended_elsewhere,
-            needs_rules=settings.health_needs_rules,
+            needs_rules=needs_rules,
             look=self._look_at_store if settings.ready_needs_store else None,
         )
         self._recorder = recorder

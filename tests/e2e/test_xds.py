@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.outage import connect
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.ads import Ads, Rules, ads_server, config, limit
 from tests.support.envoy import EnvoyConfig, run_envoy
@@ -107,6 +108,22 @@ def test_rules_come_change_are_refused_and_vanish(tmp_path: Path, ads: Ads, xds:
     assert len(shown) == 4
     assert 'penstock_xds_responses_total{answer="ack"} 3' in counted
     assert 'penstock_xds_responses_total{answer="nack"} 1' in counted
+
+
+def test_health_may_need_rules(tmp_path: Path, ads: Ads) -> None:
+    """As on the reference server, a set of rules without a domain counts as none."""
+    needs = {"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true"}
+    with following(tmp_path, ads, **FORCED, **needs) as server, connect(server.address) as watching:
+
+        def look() -> tuple[int, int, bool]:
+            health, ready = (get(server.http, path).status for path in ("/healthcheck", "/ready"))
+            return health, ready, watching.is_alive()
+
+        seen = [look()]
+        for rules in ([config("shop", limit("user"))], []):
+            ads.wait_for_ack(ads.publish(*rules))
+            seen.append(look())
+    assert seen == [(500, 503, False), (200, 200, True), (500, 503, False)]
 
 
 def test_a_server_goes_on_without_its_control_plane(tmp_path: Path) -> None:
