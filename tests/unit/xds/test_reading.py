@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,28 +159,40 @@ async def test_a_process_that_fails_is_no_error_of_the_rules(
         await read_rules(pack_response(LONG, "v"), merge_domains=False)
 
 
-# The law: the same rules by file and by xDS decide the same.
+# The law: the same rules by file and by xDS decide the same, or have the same errors.
+
+Level = list[dict[str, Any]]
 
 keys = st.sampled_from(["user", "path", "a"])
 values = st.sampled_from(["", "", "x", "y", "x*", "*"])
-units = st.sampled_from(["SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR", "UNKNOWN"])
-names = st.sampled_from(["", "one", "two"])
+UNITS = ["SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"]
+names = st.sampled_from(["one", "two"])
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.just(2.5) | st.sampled_from(["", "t"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xy"), inner),
     max_leaves=4,
 )
-limits = st.fixed_dictionaries(
-    {"unit": units, "requests_per_unit": st.integers(0, 4)},
+amounts = {"requests_per_unit": st.integers(0, 2)}
+replaced = st.lists(st.fixed_dictionaries({"name": st.just("two")}), max_size=1)
+limits = st.one_of(
+    st.fixed_dictionaries({"unit": st.sampled_from(UNITS), **amounts}, optional={"name": names}),
+    st.fixed_dictionaries(
+        {"unit": st.sampled_from(UNITS), **amounts, "name": st.just("one"), "replaces": replaced}
+    ),
+    st.just({"unlimited": True}),
+)
+any_name = st.just("") | names
+any_limits = st.fixed_dictionaries(
+    {"unit": st.sampled_from([*UNITS, "UNKNOWN"]), **amounts},
     optional={
         "unlimited": st.booleans(),
-        "name": names,
-        "replaces": st.lists(st.fixed_dictionaries({"name": names}), max_size=2),
+        "name": any_name,
+        "replaces": st.lists(st.fixed_dictionaries({"name": any_name}), max_size=2),
     },
 )
 
 
-def descriptors(depth: int) -> st.SearchStrategy[list[dict[str, Any]]]:
+def descriptors(depth: int, limits: st.SearchStrategy[Any]) -> st.SearchStrategy[Level]:
     optional: dict[str, st.SearchStrategy[Any]] = {
         "value": values,
         "rate_limit": limits,
@@ -190,37 +202,57 @@ def descriptors(depth: int) -> st.SearchStrategy[list[dict[str, Any]]]:
         "metadata": st.dictionaries(st.sampled_from("xy"), plain, max_size=2),
     }
     if depth:
-        optional["descriptors"] = descriptors(depth - 1)
+        optional["descriptors"] = descriptors(depth - 1, limits)
     return st.lists(st.fixed_dictionaries({"key": keys}, optional=optional), max_size=3)
 
 
-states = st.lists(
-    st.builds(
-        lambda domain, level: {"domain": domain, "descriptors": level},
-        st.sampled_from(["d", "e"]),
-        descriptors(2),
-    ),
-    min_size=1,
-    max_size=2,
+def without_repeats(level: Level) -> Level:
+    """A level that has each key and value once, and its children, too."""
+    once = {(one["key"], one.get("value", "")): one for one in level}
+    return [
+        {**one, "descriptors": without_repeats(one["descriptors"])} if "descriptors" in one else one
+        for one in once.values()
+    ]
+
+
+def states(levels: st.SearchStrategy[Level]) -> st.SearchStrategy[Level]:
+    domain = st.fixed_dictionaries(
+        {"domain": st.sampled_from(["d", "e"]), "descriptors": levels.filter(bool)}
+    )
+    return st.lists(domain, min_size=1, max_size=2)
+
+
+any_states = states(descriptors(2, any_limits))
+good_states = states(descriptors(2, limits).map(without_repeats)).map(
+    lambda state: list({one["domain"]: one for one in state}.values())
 )
-entries = st.lists(st.tuples(keys, st.sampled_from(["x", "y", "xz"])), min_size=1, max_size=3)
-requests = st.lists(
-    st.builds(
-        lambda domain, parts: Request(domain, tuple(parts)),
-        st.sampled_from(["d", "e"]),
-        st.lists(
-            st.builds(
-                lambda pairs, hits, refund: Descriptor(tuple(pairs), hits, refund),
-                entries,
-                st.none() | st.integers(0, 3),
-                st.booleans(),
-            ),
-            min_size=1,
-            max_size=3,
-        ),
-    ),
-    max_size=6,
-)
+"""Without what would be an error."""
+
+Entries = tuple[tuple[str, str], ...]
+
+
+def paths(level: Level, above: Entries = ()) -> Iterator[Entries]:
+    """Entries that the descriptors of a state match."""
+    for one in level:
+        value = one.get("value", "")
+        path = (*above, (one["key"], value.replace("*", "z") or "v"))
+        yield path
+        yield from paths(one.get("descriptors", []), path)
+
+
+@st.composite
+def asked_states(draw: st.DrawFn) -> tuple[Level, list[Request]]:
+    """A state without errors, and requests that its rules match."""
+    state = draw(good_states)
+    found = {one["domain"]: list(paths(one["descriptors"])) for one in state}
+    amounts = st.none() | st.integers(0, 3)
+    are_refunds = st.sampled_from([False, False, False, True])
+    requests = []
+    for _ in range(draw(st.integers(1, 6))):
+        domain = draw(st.sampled_from(sorted(found)))
+        described = st.builds(Descriptor, st.sampled_from(found[domain]), amounts, are_refunds)
+        requests.append(Request(domain, tuple(draw(st.lists(described, min_size=1, max_size=3)))))
+    return state, requests
 
 
 def by_file(folder: Path, state: list[dict[str, Any]]) -> LoadedRules:
@@ -256,18 +288,28 @@ async def decide(loaded: LoadedRules, asked: list[Request]) -> list[Answer]:
     return [await limiter.answer(limiter.prepare(one)) for one in asked]
 
 
-@given(state=states, asked=requests)
+@given(asked_states())
 async def test_the_same_rules_by_file_and_by_xds_decide_the_same(
-    tmp_path_factory: pytest.TempPathFactory, state: list[dict[str, Any]], asked: list[Request]
+    tmp_path_factory: pytest.TempPathFactory, asked: tuple[Level, list[Request]]
 ) -> None:
-    """Whatever they are: the same rules, or the same errors."""
+    """Whatever is asked of them."""
+    state, requests = asked
+    files, over_xds = by_file(tmp_path_factory.getbasetemp() / "by-file", state), by_xds(state)
+    assert list(pack(over_xds.rules)) == list(pack(files.rules))
+    assert await decide(over_xds, requests) == await decide(files, requests)
+
+
+@given(state=any_states)
+def test_a_state_with_errors_has_the_same_errors_by_file_and_by_xds(
+    tmp_path_factory: pytest.TempPathFactory, state: Level
+) -> None:
+    """Or the same rules, if it has none."""
     folder = tmp_path_factory.getbasetemp() / "by-file"
     files, over_xds = outcome(lambda: by_file(folder, state)), outcome(lambda: by_xds(state))
     if isinstance(files, set) or isinstance(over_xds, set):
         assert over_xds == files
         return
     assert list(pack(over_xds.rules)) == list(pack(files.rules))
-    assert await decide(over_xds, asked) == await decide(files, asked)
 
 
 def test_what_a_file_would_read_otherwise_stays_text() -> None:
