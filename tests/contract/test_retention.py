@@ -7,12 +7,15 @@ from penstock.core.bucket import IDLE_MS
 from penstock.core.entities import SYSTEM, Scope, StoredLimits
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
+from penstock.core.usage import HOUR_MS, Used, Window, total
 from penstock.errors import StoreError
 from penstock.service.retention import STEP, Retention
 from penstock.store.policy_port import AuditEvent, Change
 from penstock.store.port import Store
 from penstock.store.retention_port import RecordedEvent, RetentionStore
 from penstock.telemetry.metrics import Metrics
+
+from tests.support.usage import ALWAYS_MS
 
 NOW = 1_794_792_780_000
 DAY_MS = 86_400_000
@@ -89,6 +92,20 @@ async def test_idle_buckets_go_and_busy_ones_stay(
     ]  # fmt: skip
     (taken,) = await full_store.take([Take(keys[0], (RPM,), (Draw(0, MILLI),))], later_ms)
     assert taken.drawn[0].balance == 59 * MILLI
+
+
+async def test_usage_outlives_idle_buckets(full_store: Store, retention: RetentionStore) -> None:
+    """The windows add up to all that was consumed, before a bucket goes and afterwards."""
+    key = Key("user", "gpt-4")
+    for n in range(3):
+        later_ms = NOW + n * (HOUR_MS + IDLE_MS)
+        for _ in range(2):
+            await full_store.take([Take(key, (RPM,), (Draw(0, MILLI),))], later_ms)
+        removed = await retention.remove_idle_buckets(later_ms + 2_000 + IDLE_MS, None, STEP)
+        assert removed.items == 1
+        for window in Window:
+            found = await full_store.usage.read("user", window, 0, ALWAYS_MS)
+            assert total(one.used for one in found) == Used(2 * n + 2, {"rpm": (2 * n + 2) * MILLI})
 
 
 async def test_events_are_archived_before_they_go(

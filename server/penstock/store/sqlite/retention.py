@@ -6,6 +6,7 @@ from typing import Final
 
 from penstock.store.retention_port import RecordedEvent, Removed
 from penstock.store.sqlite.policy import EVENT_COLUMNS, load_event
+from penstock.store.sqlite.rows import delete_stale
 from penstock.store.sqlite.transactions import Transactions
 
 _EXPIRED: Final = f"SELECT {EVENT_COLUMNS} FROM audit WHERE at_ms < ? ORDER BY at_ms, id LIMIT ?"  # noqa: S608 - no input is in it
@@ -42,13 +43,10 @@ class SqliteRetention:
 
         def work(db: sqlite3.Connection) -> Removed:
             found, last = db.execute(_NEXT_BUCKETS, (begin, count)).fetchone()
-            removed = db.execute(
-                "DELETE FROM bucket WHERE id > ? AND id <= ? AND stale_at_ms <= ?",
-                (begin, last, now_ms),
-            ).rowcount
+            removed = delete_stale(db, begin, last, now_ms)
             if removed:
                 self._transactions.forget_items()
-            return Removed(removed, str(last) if found == count else None)
+            return Removed(len(removed), str(last) if found == count else None)
 
         return await self._transactions.write(work)
 
