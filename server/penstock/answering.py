@@ -158,8 +158,8 @@ class Answering:
         self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
         self._retention: Retention | None = None
         if store.retention is not None:
-            kept_ms = settings.audit_retention
-            self._retention = Retention(store.retention, archive, kept_ms, metrics)
+            kept = settings.audit_retention, settings.usage_retention
+            self._retention = Retention(store.retention, archive, *kept, metrics)
         options = limiter_options(settings)
         self._insight = Insight(clock_ms())
         self._limiter = Limiter(store, options, clock_ms, self._policies, metrics, self._insight)

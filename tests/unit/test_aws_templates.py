@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from penstock.config.usage_kept import format_usage_kept
+from penstock.core.usage import USAGE_KEPT
 from penstock.store.dynamodb.aws.location import Location, parse_location
 from penstock.store.dynamodb.table.schema import (
     STREAM_VIEW,
@@ -18,7 +20,7 @@ from penstock.store.dynamodb.table.schema import (
     create_arguments,
     ttl_arguments,
 )
-from penstock.usage_lambda import STORE
+from penstock.usage_lambda import ARCHIVE, RETENTION, STORE
 
 from tests.support.cloudformation import TEMPLATES, Template, rights
 from tests.support.markdown import table
@@ -289,7 +291,10 @@ def test_the_function_is_that_of_the_code() -> None:
     tree = Template("usage.yaml", **FUNCTION).tree["Resources"]
     module, _, name = tree["Function"]["Properties"]["Handler"].rpartition(".")
     assert callable(getattr(import_module(module), name))
-    assert STORE in tree["Function"]["Properties"]["Environment"]["Variables"]
+    variables = tree["Function"]["Properties"]["Environment"]["Variables"]
+    assert variables.keys() == {ARCHIVE, RETENTION, STORE}
+    default = Template("usage.yaml").tree["Parameters"]["UsageRetention"]["Default"]
+    assert default == format_usage_kept(USAGE_KEPT)
     source = tree["Source"]["Properties"]
     assert source["StartingPosition"] == "TRIM_HORIZON"
 

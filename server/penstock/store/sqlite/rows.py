@@ -257,7 +257,7 @@ def read_item(db: sqlite3.Connection, key: Key) -> Item | None:
 def delete_stale(db: sqlite3.Connection, after: int, last: int, now_ms: int) -> list[Key]:
     """Delete what is stale among the rows behind `after`, up to `last`, and book what was used."""
     deleted = db.execute(_DELETE_STALE, (after, last, now_ms)).fetchall()
-    book(db, unbooked_rows(deleted), now_ms)
+    book(db, unbooked_rows(deleted))
     return [Key(entity, resource) for entity, resource, *_ in deleted]
 
 

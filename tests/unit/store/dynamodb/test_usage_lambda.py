@@ -93,6 +93,7 @@ def test_batches_that_come_twice_are_counted_once(
     """In halves, again as a whole, and by another process."""
     location = Location("test-lambda", "eu-west-1", dynamodb_url)
     monkeypatch.setenv("PENSTOCK_STORE", str(location))
+    monkeypatch.setenv("PENSTOCK_USAGE_RETENTION", "month=0")
     asyncio.run(make(location))
     records = delivered(COUNTING, asyncio.run(load(location)))
     assert len(records) == TAKES
@@ -107,6 +108,9 @@ def test_batches_that_come_twice_are_counted_once(
     written = asyncio.run(read_stream(location))
     assert len(written) > 2 * TAKES
     assert delivered(ARCHIVING, written) == records
+    images = [one["dynamodb"]["NewImage"] for one in written]
+    for_ever = {one["window"]["S"] for one in images if "window" in one and "ttl" not in one}
+    assert for_ever == {"month"}
 
 
 def test_a_failure_makes_lambda_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +118,11 @@ def test_a_failure_makes_lambda_try_again(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("PENSTOCK_STORE", raising=False)
     with fresh_process(), pytest.raises(ConfigError, match="set PENSTOCK_STORE"):
         usage_lambda.handler({"Records": []}, None)
+    monkeypatch.setenv("PENSTOCK_USAGE_RETENTION", "30d")
+    monkeypatch.setenv("PENSTOCK_STORE", "dynamodb://penstock?region=r")
+    with fresh_process(), pytest.raises(ConfigError, match="PENSTOCK_USAGE_RETENTION: '30d'"):
+        usage_lambda.handler({"Records": []}, None)
+    monkeypatch.delenv("PENSTOCK_USAGE_RETENTION")
     monkeypatch.setenv("PENSTOCK_STORE", "dynamodb://gone?region=r&endpoint=http://127.0.0.1:9")
     change = {"SequenceNumber": "1", "Keys": {"SK": {"S": "#BUCKET#gpt-4"}}}
     event = {"Records": [{"eventName": "INSERT", "dynamodb": change}]}
