@@ -204,7 +204,7 @@ class Changed:
         await self.go_on.wait()
         return await self._leases.take(ask)
 
-    async def settle(self, ask: LeaseAsk) -> Recorded:
+    async def settle(self, ask: LeaseAsk) -> Recorded:  # noqa: ARG002 - as in the port
         raise self._error
 
 
