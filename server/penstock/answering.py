@@ -177,14 +177,21 @@ class Answering:
         )
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
         leases = Leases(
-            store, self._policies, clock_ms, parse_limits, options, metrics, self._insight
+            store,
+            self._policies,
+            clock_ms,
+            parse_limits,
+            options,
+            metrics,
+            self._insight,
+            self._has_domain,
         )
         self._leases = LeaseService(leases, metrics, tracer, settings.max_calls)
         self._grpc = make_transport(
             settings,
             self.service,
             listener,
-            Peeks(peeks, lambda domain: domain in self._rules),
+            Peeks(peeks, self._has_domain),
             self._leases,
             arriving,
         )
@@ -205,6 +212,9 @@ class Answering:
         )
         metrics.workers.value = 1
         watch_process(metrics)
+
+    def _has_domain(self, name: str) -> bool:
+        return name in self._rules
 
     def use(self, loaded: LoadedRules) -> None:
         """Decide by these rules, before any call has come."""

@@ -99,6 +99,9 @@ def test_wrong_options_are_errors_at_once(options: dict[str, Any], text: str) ->
     for make in (penstock.open, penstock.connect):
         with pytest.raises(ValueError, match=text):
             make("memory:", **options)
+    for domain in ("", "a\nb", "\udcff"):
+        with pytest.raises(ValueError, match="is not the name of a domain"):
+            penstock.connect("localhost", domain=domain)
 
 
 async def test_wrong_amounts_and_limits_take_nothing() -> None:
