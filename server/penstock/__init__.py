@@ -56,11 +56,12 @@ def connect(
     server_name: str = "",
     limits: Mapping[str, str] | None = None,
     on_unavailable: Literal["raise", "allow"] = "raise",
+    domain: str = "leases",
 ) -> "Gate":
     """Take through a running server: `HOST`, `HOST:PORT` or `unix:PATH`.
 
     Use the gate with `async with`. Each of `tls`, `ca`, `cert`, `key` and `server_name` turns on
-    TLS.
+    TLS. `domain` is the domain of the server's rules under which the server counts the decisions.
     """
     from penstock.client.gate import Gate
     from penstock.client.remote import reach_leases
@@ -71,6 +72,7 @@ def connect(
         ),
         limits,
         on_unavailable,
+        domain,
     )
 
 

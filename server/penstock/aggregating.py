@@ -29,7 +29,7 @@ async def aggregate(settings: Settings, *, once: bool) -> int:
     note_start(metrics)
     async with (
         opened_archive(settings.audit_archive) as archive,
-        open_usage_worker(settings.store, metrics, archive) as worker,
+        open_usage_worker(settings.store, metrics, archive, settings.usage_retention) as worker,
         _metrics_page(settings, metrics),
     ):
         if once:

@@ -158,8 +158,8 @@ class Answering:
         self._policies = Policies(store.policy, settings.policy_cache_ttl, clock_ms)
         self._retention: Retention | None = None
         if store.retention is not None:
-            kept_ms = settings.audit_retention
-            self._retention = Retention(store.retention, archive, kept_ms, metrics)
+            kept = settings.audit_retention, settings.usage_retention
+            self._retention = Retention(store.retention, archive, *kept, metrics)
         options = limiter_options(settings)
         self._insight = Insight(clock_ms())
         self._limiter = Limiter(store, options, clock_ms, self._policies, metrics, self._insight)
@@ -179,14 +179,21 @@ class Answering:
         )
         peeks = RateLimitService(self._peeking, max_calls=settings.max_calls)
         leases = Leases(
-            store, self._policies, clock_ms, parse_limits, options, metrics, self._insight
+            store,
+            self._policies,
+            clock_ms,
+            parse_limits,
+            options,
+            metrics,
+            self._insight,
+            self._has_domain,
         )
         self._leases = LeaseService(leases, metrics, tracer, settings.max_calls)
         self._grpc = make_transport(
             settings,
             self.service,
             listener,
-            Peeks(peeks, lambda domain: domain in self._rules),
+            Peeks(peeks, self._has_domain),
             self._leases,
             arriving,
         )
@@ -207,6 +214,9 @@ class Answering:
         )
         metrics.workers.value = 1
         watch_process(metrics)
+
+    def _has_domain(self, name: str) -> bool:
+        return name in self._rules
 
     def use(self, loaded: LoadedRules) -> None:
         """Decide by these rules, before any call has come."""

@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.archive import opened_archive
+from penstock.config.usage_kept import parse_usage_kept
+from penstock.core.usage import USAGE_KEPT, UsageKept
 from penstock.errors import ConfigError
 from penstock.store.open import open_usage_batches
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 STORE: Final = "PENSTOCK_STORE"
 ARCHIVE: Final = "PENSTOCK_AUDIT_ARCHIVE"
 """Where the audit events go that the table's TTL removes. Empty: nowhere."""
+RETENTION: Final = "PENSTOCK_USAGE_RETENTION"
+"""How long the table keeps usage. Empty: the default."""
 
 
 class _Process:
@@ -40,12 +44,20 @@ class _Process:
                 raise ConfigError(f"set {STORE} to the store, such as dynamodb://penstock")
             enter = self._resources.enter_async_context
             archive = await enter(opened_archive(os.environ.get(ARCHIVE, "")))
-            self._batches = await enter(open_usage_batches(url, archive))
+            self._batches = await enter(open_usage_batches(url, archive, _usage_kept()))
         return await self._batches.count(event)
 
     def close(self) -> None:
         self._runner.run(self._resources.aclose())
         self._runner.close()
+
+
+def _usage_kept() -> UsageKept:
+    text = os.environ.get(RETENTION)
+    try:
+        return parse_usage_kept(text) if text else USAGE_KEPT
+    except ValueError as exc:
+        raise ConfigError(f"{RETENTION}: {exc}") from exc
 
 
 _process: _Process | None = None

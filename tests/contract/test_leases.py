@@ -27,7 +27,7 @@ from tests.support.gates import CHANGE, Clock, add_child, embedded, on_record, s
 from tests.support.stores import Fault, FaultyStore
 from tests.support.tables import SharedClients
 
-FORMS = ("memory", "sqlite", "dynamodb", "served memory", "served sqlite")
+FORMS = ("memory", "sqlite", "dynamodb", "served memory", "served sqlite", "served dynamodb")
 
 RATES = {"rpm": "10/day", "tpm": "1000/day"}
 FULL = {"rpm": 10, "tpm": 1000}

@@ -1,4 +1,4 @@
-"""What every store lets go of that has no TTL of its own: old audit events, idle buckets."""
+"""What every store lets go of that has no TTL of its own: old audit events, usage, idle buckets."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,15 @@ from penstock.core.bucket import IDLE_MS
 from penstock.core.entities import SYSTEM, Scope, StoredLimits
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Take
+from penstock.core.usage import HOUR_MS, USAGE_KEPT, UsageKept, Used, Window, total
 from penstock.errors import StoreError
 from penstock.service.retention import STEP, Retention
 from penstock.store.policy_port import AuditEvent, Change
 from penstock.store.port import Store
 from penstock.store.retention_port import RecordedEvent, RetentionStore
 from penstock.telemetry.metrics import Metrics
+
+from tests.support.usage import ALWAYS_MS
 
 NOW = 1_794_792_780_000
 DAY_MS = 86_400_000
@@ -91,13 +94,27 @@ async def test_idle_buckets_go_and_busy_ones_stay(
     assert taken.drawn[0].balance == 59 * MILLI
 
 
+async def test_usage_outlives_idle_buckets(full_store: Store, retention: RetentionStore) -> None:
+    """The windows add up to all that was consumed, before a bucket goes and afterwards."""
+    key = Key("user", "gpt-4")
+    for n in range(3):
+        later_ms = NOW + n * (HOUR_MS + IDLE_MS)
+        for _ in range(2):
+            await full_store.take([Take(key, (RPM,), (Draw(0, MILLI),))], later_ms)
+        removed = await retention.remove_idle_buckets(later_ms + 2_000 + IDLE_MS, None, STEP)
+        assert removed.items == 1
+        for window in Window:
+            found = await full_store.usage.read("user", window, 0, ALWAYS_MS)
+            assert total(one.used for one in found) == Used(2 * n + 2, {"rpm": (2 * n + 2) * MILLI})
+
+
 async def test_events_are_archived_before_they_go(
     full_store: Store, retention: RetentionStore
 ) -> None:
     """All of them, in as many steps as it takes, and only those that have expired."""
     await change_limits(full_store, *[0] * (STEP + 1), 1)
     archive, metrics = Kept(), Metrics()
-    service = Retention(retention, archive, DAY_MS, metrics)
+    service = Retention(retention, archive, DAY_MS, USAGE_KEPT, metrics)
     assert await service.count_audit(NOW + DAY_MS) == 0
     assert await service.count_audit(NOW + DAY_MS + 1) == STEP + 1
     await service.work_off(NOW + DAY_MS + 1)
@@ -112,7 +129,7 @@ async def test_events_stay_while_the_archive_fails(
     await change_limits(full_store, 0)
     archive, metrics = Kept(), Metrics()
     archive.is_broken = True
-    service = Retention(retention, archive, DAY_MS, metrics)
+    service = Retention(retention, archive, DAY_MS, USAGE_KEPT, metrics)
     await service.work_off(NOW + 2 * DAY_MS)
     assert await days_left(full_store) == [0]
     assert metrics.retention_errors.value == 1
@@ -126,7 +143,82 @@ async def test_events_stay_while_the_archive_fails(
 async def test_events_can_be_kept_for_ever(full_store: Store, retention: RetentionStore) -> None:
     """With a retention of 0."""
     await change_limits(full_store, 0)
-    service = Retention(retention, None, 0, Metrics())
+    service = Retention(retention, None, 0, USAGE_KEPT, Metrics())
     await service.work_off(NOW + 10_000 * DAY_MS)
     assert await service.count_audit(NOW + 10_000 * DAY_MS) == 0
     assert await days_left(full_store) == [0]
+
+
+NEVER_FULL = RPM._replace(refill=1, period_ms=366 * DAY_MS)
+"""So that its bucket is never idle."""
+
+
+async def use_on(store: Store, *days: int) -> None:
+    for day in days:
+        take = Take(Key("user", "gpt-4"), (NEVER_FULL,), (Draw(0, MILLI),))
+        await store.take([take], NOW + day * DAY_MS)
+
+
+async def usage_left(store: Store) -> dict[Window, list[int]]:
+    """The takes of the windows that there are, by the size of the windows."""
+    return {
+        window: [one.used.takes for one in await store.usage.read("user", window, 0, ALWAYS_MS)]
+        for window in Window
+    }
+
+
+async def test_windows_of_usage_expire_by_their_size(
+    full_store: Store, retention: RetentionStore
+) -> None:
+    """Each after its own time. The larger windows still tell the sum."""
+    await use_on(full_store, 0, 1, 1, 20, 40)
+    kept = UsageKept(hour_ms=2 * DAY_MS, day_ms=30 * DAY_MS, month_ms=0)
+    service = Retention(retention, None, 0, kept, Metrics())
+    now_ms = NOW + 40 * DAY_MS
+    before = await usage_left(full_store)
+    assert before[Window.HOUR] == before[Window.DAY] == [1, 2, 1, 1]
+    assert await service.count_usage(now_ms) == 5
+    assert await usage_left(full_store) == before
+    await service.work_off(now_ms)
+    assert await service.count_usage(now_ms) == 0
+    assert await usage_left(full_store) == {
+        Window.HOUR: [1],
+        Window.DAY: [1, 1],
+        Window.MONTH: before[Window.MONTH],
+    }
+    assert sum(before[Window.MONTH]) == 5
+
+
+async def test_usage_expires_step_by_step(full_store: Store, retention: RetentionStore) -> None:
+    """However small the steps are, all of it goes, and a window goes once."""
+    await use_on(full_store, 0, 1, 2, 3)
+    first_ms = UsageKept(DAY_MS, DAY_MS, 0).first_ms(NOW + 3 * DAY_MS)
+    expired, removed = await retention.count_expired_usage(first_ms), 0
+    while step := await retention.remove_usage(first_ms, 1):
+        removed += step
+    assert removed == expired == 6
+    assert (await usage_left(full_store))[Window.HOUR] == [1]
+
+
+async def test_usage_can_be_kept_for_ever(full_store: Store, retention: RetentionStore) -> None:
+    """With a time of 0."""
+    await use_on(full_store, 0, 1)
+    service = Retention(retention, None, 0, UsageKept(0, 0, 0), Metrics())
+    await service.work_off(NOW + 10_000 * DAY_MS)
+    assert await service.count_usage(NOW + 10_000 * DAY_MS) == 0
+    assert (await usage_left(full_store))[Window.HOUR] == [1, 1]
+
+
+async def test_usage_expires_though_the_archive_of_the_audit_fails(
+    full_store: Store, retention: RetentionStore
+) -> None:
+    """Neither waits for the other."""
+    await change_limits(full_store, 0)
+    await use_on(full_store, 0, 1)
+    archive, metrics = Kept(), Metrics()
+    archive.is_broken = True
+    service = Retention(retention, archive, DAY_MS, UsageKept(DAY_MS, 0, 0), metrics)
+    await service.work_off(NOW + DAY_MS + HOUR_MS)
+    assert metrics.retention_errors.value == 1
+    assert await days_left(full_store) == [0]
+    assert (await usage_left(full_store))[Window.HOUR] == [1]

@@ -10,9 +10,11 @@ import penstock
 import pytest
 from penstock.cli import main
 
+from tests.support.metrics import read_text, sample
 from tests.support.ports import free_port
 from tests.support.processes import PATIENCE_S
 from tests.support.processes import penstock as serve
+from tests.support.web import get
 
 PROGRAM = """
 import asyncio, sys, penstock
@@ -73,7 +75,8 @@ async def test_a_server_that_is_killed_in_a_block(
     with the next server. Several workers answer as one server."""
     flags = ("--grpc-port", str(free_port()))
     rules = folder / "rules.yaml"
-    async with penstock.connect(f"127.0.0.1:{flags[1]}", timeout_s=PATIENCE_S) as gate:
+    address = f"127.0.0.1:{flags[1]}"
+    async with penstock.connect(address, timeout_s=PATIENCE_S, domain="d") as gate:
 
         async def fail() -> None:
             with serve(folder, *flags, rules=rules, store="sqlite:///limits.db") as server:
@@ -88,10 +91,12 @@ async def test_a_server_that_is_killed_in_a_block(
         assert "a lease could not be given back" in caplog.text
         assert await left() == {"rpm": 99, "tpm": 700}
         workers = ("--workers", "2", *flags)
-        with serve(folder, *workers, rules=rules, store="sqlite:///limits.db"):
+        with serve(folder, *workers, rules=rules, store="sqlite:///limits.db") as server:
             async with asyncio.timeout(PATIENCE_S):
                 while not await takes(gate):
                     pass  # gRPC waits a moment before it connects again
+            counted = read_text((await asyncio.to_thread(get, server.http, "/metrics")).text)
+    assert counted[sample("penstock_decisions_total", domain="d", code="ok")] == 1
     assert await left() == {"rpm": 98, "tpm": 690}
 
 

@@ -68,6 +68,13 @@ class Template:
     def properties(self, name: str) -> Any:
         return self.resources()[name]["Properties"]
 
+    def part(self, *path: str) -> Any:
+        """A part of the template, by its path. What is around it need not resolve."""
+        node = self.tree
+        for name in path:
+            node = node[name]
+        return self._resolve(node)
+
     def output(self, name: str) -> Any:
         return self._resolve(self.tree["Outputs"][name]["Value"])
 

@@ -11,15 +11,16 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from penstock.config.usage_kept import format_usage_kept
+from penstock.core.usage import USAGE_KEPT
 from penstock.store.dynamodb.aws.location import Location, parse_location
-from penstock.store.dynamodb.items.keys import BUCKETS
 from penstock.store.dynamodb.table.schema import (
     STREAM_VIEW,
     WARM_AT_FIRST,
     create_arguments,
     ttl_arguments,
 )
-from penstock.usage_lambda import STORE
+from penstock.usage_lambda import ARCHIVE, RETENTION, STORE
 
 from tests.support.cloudformation import TEMPLATES, Template, rights
 from tests.support.markdown import table
@@ -260,7 +261,7 @@ def test_there_is_no_budget_unless_it_is_given() -> None:
     assert budget["Threshold"] == 7
 
 
-# Usage.
+# Usage. tests/unit/store/dynamodb/test_usage_lambda.py tells what the filter lets through.
 
 FUNCTION = {"CodeBucket": "my-bucket", "StreamArn": "arn:aws:dynamodb:eu-west-1:1:table/t/stream/s"}
 
@@ -286,17 +287,16 @@ def test_there_is_no_function_without_its_code() -> None:
 
 
 def test_the_function_is_that_of_the_code() -> None:
-    """Its handler can be imported, and its filter lets through what the code counts."""
+    """Its handler can be imported, and it reads the stream from the beginning."""
     tree = Template("usage.yaml", **FUNCTION).tree["Resources"]
     module, _, name = tree["Function"]["Properties"]["Handler"].rpartition(".")
     assert callable(getattr(import_module(module), name))
-    assert STORE in tree["Function"]["Properties"]["Environment"]["Variables"]
+    variables = tree["Function"]["Properties"]["Environment"]["Variables"]
+    assert variables.keys() == {ARCHIVE, RETENTION, STORE}
+    default = Template("usage.yaml").tree["Parameters"]["UsageRetention"]["Default"]
+    assert default == format_usage_kept(USAGE_KEPT)
     source = tree["Source"]["Properties"]
     assert source["StartingPosition"] == "TRIM_HORIZON"
-    (pattern,) = [json.loads(one["Pattern"]) for one in source["FilterCriteria"]["Filters"]]
-    (prefix,) = pattern["dynamodb"]["Keys"]["SK"]["S"]
-    assert prefix == {"prefix": BUCKETS}
-    assert pattern["eventName"] == ["INSERT", "MODIFY"]
 
 
 # The README.

@@ -22,7 +22,7 @@ from penstock.core.bucket import Bucket, Item
 from penstock.core.entities import MAX_DEPTH, MAX_NAME, SYSTEM, Entity, Scope, StoredLimits
 from penstock.core.limits import UINT32_MAX, Limit
 from penstock.core.take import Key
-from penstock.core.usage import Used, Window
+from penstock.core.usage import USAGE_KEPT, Used, Window
 from penstock.core.windows import parse_window
 from penstock.service.policies import KEPT
 from penstock.store.dynamodb.items.images import Image, write_record
@@ -277,7 +277,7 @@ BUCKET = Image(Item(0, (Bucket(LIMITS.limits[0], 0, 0, 1),)), 1, "", Key("projec
 def usage_item() -> dict[str, Any]:
     """A window as the worker writes it."""
     place = Place(Key("user-123", "gpt-4"), Window.DAY, 0)
-    written = add_parameters(place, Used(1, {"rpm": 1}), 1, None)
+    written = add_parameters(place, Used(1, {"rpm": 1}), 1, None, USAGE_KEPT)
     values = iter(written["ExpressionAttributeValues"].values())
     names = written["ExpressionAttributeNames"].values()
     return {**written["Key"], **{name: next(values) for name in names}}

@@ -134,9 +134,9 @@ ALLOWED = {
     "penstock.workers": {
         "penstock", "penstock.workers", "penstock.answering", "penstock.build",
         "penstock.transport",
-        "penstock.config", "penstock.errors", "penstock.telemetry", "penstock.supervise",
-        "penstock.event_loop", "penstock.slices", "penstock.feeds", "penstock.xds",
-        "penstock.insight", "penstock.processes",
+        "penstock.config", "penstock.core.usage", "penstock.errors", "penstock.telemetry",
+        "penstock.supervise", "penstock.event_loop", "penstock.slices", "penstock.feeds",
+        "penstock.xds", "penstock.insight", "penstock.processes",
     },
     # `penstock aggregate`, and the same for AWS Lambda.
     "penstock.aggregating": {
@@ -144,8 +144,8 @@ ALLOWED = {
         "penstock.telemetry", "penstock.transport",
     },
     "penstock.usage_lambda": {
-        "penstock.archive", "penstock.errors", "penstock.store.open",
-        "penstock.store.dynamodb.usage.batches",
+        "penstock.archive", "penstock.config.usage_kept", "penstock.core.usage",
+        "penstock.errors", "penstock.store.open", "penstock.store.dynamodb.usage.batches",
     },
     "penstock.event_loop": {"penstock.errors"},
     "penstock.processes": set(),

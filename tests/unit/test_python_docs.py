@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -15,16 +16,20 @@ import penstock
 import pytest
 from penstock.cli import main
 from penstock.client import embedded
-from penstock.store.memory import MemoryStore
+from penstock.core.usage import Window
+from penstock.store.open import open_store
 
-from tests.support.gates import Clock, serving
+from tests.support.gates import Clock, on_record, serving
 from tests.support.markdown import FENCE, ROOT, table
 
 PAGE_FILE = ROOT / "docs/python.md"
 PAGE = PAGE_FILE.read_text()
+USAGE_PAGE = (ROOT / "docs/usage.md").read_text()
 EXAMPLES = [body for language, body in FENCE.findall(PAGE) if language == "python"]
 PRINTED = re.compile(r"print\(.*\)  # (.*)$", re.MULTILINE)
 STORE = "sqlite:///limits.db"
+TODAY_MS = Window.DAY.start_ms(time.time_ns() // 1_000_000)
+"""The examples ask for the usage of the last days."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ async def execute(example: str, names: dict[str, Any]) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the store that the page begins with. Time stands still."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(embedded, "clock_ms", Clock())
+    monkeypatch.setattr(embedded, "clock_ms", Clock(TODAY_MS))
     (line,) = re.findall(r"^penstock (limits set .*)$", PAGE, re.MULTILINE)
     assert main(shlex.split(line)) == 0
     return tmp_path
@@ -68,18 +73,24 @@ async def test_the_examples_print_what_the_page_shows(capsys: pytest.CaptureFixt
     assert "FastAPI(" in fastapi
     # All but two: a look at what is left, and one at what was consumed.
     assert sum("acquire(" in example for example in examples) == len(examples) - 2
+    store = await open_store(STORE)
     for example in examples:
         capsys.readouterr()
         async with AsyncExitStack() as stack:
             if "penstock.connect(" in example:
-                address = await stack.enter_async_context(serving(MemoryStore(), Clock()))
+                address = await stack.enter_async_context(serving(store, Clock(TODAY_MS)))
                 assert "127.0.0.1:8081" in example
                 example = example.replace("127.0.0.1:8081", address)
             elif "penstock.open(" not in example:
                 names["gate"] = await stack.enter_async_context(penstock.open(STORE))
+            before = await on_record(store, "user-123")
             await execute(example.replace("asyncio.sleep(", "sleep("), names)
+            if "penstock.connect(" in example:  # the limits of the page are in force there, too
+                taken = {"rpm": before["rpm"] + 1_000, "tpm": before["tpm"] + 500_000}
+                assert await on_record(store, "user-123") == taken
         shown = "".join(f"{text}\n" for text in PRINTED.findall(example))
         assert capsys.readouterr().out == shown
+    await store.close()
     assert slept == [2.52]
     assert names["heaviest"] == ["user-123"]
     assert {row[1] for row in names["used"]} == {"gpt-4"}
@@ -104,6 +115,25 @@ async def test_the_application_limits_its_callers() -> None:
         assert answers[-1].headers["retry-after"] == "2"
         assert "tpm of key-1 on gpt-4 has less than 500" in answers[-1].json()["detail"]
         assert (await ask(headers={"x-api-key": "key-2"})).status_code == 200
+
+
+async def test_the_example_of_the_page_of_usage_works(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a store that has some usage."""
+    store = f"sqlite:///{folder}/penstock.db"
+    async with (
+        penstock.open(store, limits={"tpm": "1000/minute"}) as gate,
+        gate.acquire("user-123", "gpt-4", tpm=300),
+    ):
+        pass
+    (example,) = [body for language, body in FENCE.findall(USAGE_PAGE) if language == "python"]
+    assert "sqlite:///penstock.db" in example
+    names: dict[str, Any] = {}
+    await execute(example, names)
+    assert capsys.readouterr().out.endswith(" 1 300\n")
+    assert names["children"] == []
+    assert [one.entity for one in names["top"]] == ["user-123"]
 
 
 def test_the_page_has_every_argument_and_attribute() -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LeaseRequest(_message.Message):
-    __slots__ = ("entity", "resource", "amounts", "limits")
+    __slots__ = ("entity", "resource", "amounts", "limits", "domain")
     class AmountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -26,11 +26,13 @@ class LeaseRequest(_message.Message):
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     AMOUNTS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
     entity: str
     resource: str
     amounts: _containers.ScalarMap[str, int]
     limits: _containers.ScalarMap[str, str]
-    def __init__(self, entity: _Optional[str] = ..., resource: _Optional[str] = ..., amounts: _Optional[_Mapping[str, int]] = ..., limits: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    domain: str
+    def __init__(self, entity: _Optional[str] = ..., resource: _Optional[str] = ..., amounts: _Optional[_Mapping[str, int]] = ..., limits: _Optional[_Mapping[str, str]] = ..., domain: _Optional[str] = ...) -> None: ...
 
 class LeaseResponse(_message.Message):
     __slots__ = ("amounts", "refused", "unlimited")

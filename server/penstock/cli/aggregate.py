@@ -45,7 +45,7 @@ def declare(parser: Parser) -> None:
     )
     add_store_flags(parser)
     shown = ("log_level", "log_format", "use_prometheus", "prometheus_addr", "prometheus_path")
-    add_flags(parser, (*shown, "audit_archive"))
+    add_flags(parser, (*shown, "audit_archive", "usage_retention"))
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from penstock.cli.store import add_store_flags, now_ms, with_store
 from penstock.config.durations import format_duration
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.settings import Settings
+from penstock.config.usage_kept import format_usage_kept
 from penstock.errors import ConfigError
 from penstock.service.retention import STEP, Retention
 from penstock.store.port import Store
@@ -20,12 +21,13 @@ from penstock.store.retention_port import RetentionStore
 from penstock.telemetry.metrics import Metrics
 
 EXAMPLES: Final = """\
-A server does the same in small steps while it runs. Idle buckets are full again, so nothing is
-lost. If --audit-archive names an archive, the command writes audit events there before it removes
-them.
+A server does the same in small steps while it runs. Idle buckets are full again, and their usage
+stays, so nothing is lost. If --audit-archive names an archive, the command writes audit events
+there before it removes them.
 
 examples:
   penstock gc --dry-run
+  penstock gc --usage-retention hour=30d,day=366d
   penstock gc --audit-retention 30d --audit-archive /var/lib/penstock/audit
   penstock gc --audit-archive 's3://my-bucket/penstock?region=eu-west-1'
 """
@@ -35,6 +37,7 @@ class Collected(NamedTuple):
     """What was removed, or would be."""
 
     audit_events: int
+    usage_windows: int
     idle_buckets: int
 
 
@@ -42,14 +45,14 @@ def declare(parser: Parser) -> None:
     set_command(
         parser,
         _run,
-        "Remove idle buckets, and audit events that are older than the retention.",
+        "Remove idle buckets, and audit events and usage that are older than the retention.",
         EXAMPLES,
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="only show how much would be removed"
     )
     add_store_flags(parser)
-    add_flags(parser, ("audit_retention", "audit_archive"))
+    add_flags(parser, ("audit_retention", "audit_archive", "usage_retention"))
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -62,7 +65,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 "table's TTL; `penstock table status` tells whether the TTL is on"
             )
         async with opened_archive(settings.audit_archive) as archive:
-            retention = Retention(store.retention, archive, settings.audit_retention, Metrics())
+            kept = settings.audit_retention, settings.usage_retention
+            retention = Retention(store.retention, archive, *kept, Metrics())
             look = _count if arguments.dry_run else _collect
             return await look(store.retention, retention)
 
@@ -77,22 +81,29 @@ def _run(arguments: argparse.Namespace) -> int:
 async def _count(store: RetentionStore, retention: Retention) -> Collected:
     now = now_ms()
     with ProgressLine("counting"):
-        return Collected(await retention.count_audit(now), await store.count_idle_buckets(now))
+        return Collected(
+            await retention.count_audit(now),
+            await retention.count_usage(now),
+            await store.count_idle_buckets(now),
+        )
 
 
 async def _collect(store: RetentionStore, retention: Retention) -> Collected:
-    now, events, buckets = now_ms(), 0, 0
+    now, events, windows, buckets = now_ms(), 0, 0, 0
     with ProgressLine() as progress:
         while (removed := await retention.remove_audit(now)) is not None:
             events += removed
             progress.show(f"{events:,} audit events removed")
+        while (removed := await retention.remove_usage(now)) is not None:
+            windows += removed
+            progress.show(f"{windows:,} windows of usage removed")
         after: str | None = None
         while True:
             step = await store.remove_idle_buckets(now, after, STEP)
             buckets, after = buckets + step.items, step.next
             progress.show(f"{buckets:,} idle buckets removed")
             if after is None:
-                return Collected(events, buckets)
+                return Collected(events, windows, buckets)
 
 
 def _tell(collected: Collected, settings: Settings, would: str) -> None:
@@ -104,6 +115,8 @@ def _tell(collected: Collected, settings: Settings, would: str) -> None:
         )
     else:
         print_line("audit events: kept for ever (--audit-retention 0)")
+    kept = format_usage_kept(settings.usage_retention)
+    print_line(f"windows of usage older than {kept}: {collected.usage_windows:,} {would}removed")
     print_line(f"idle buckets: {collected.idle_buckets:,} {would}removed")
 
 

@@ -120,7 +120,7 @@ def _run_top(arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         limits = _limits(one.used for one in entities)
         print_csv(
-            [["entity", "resource", "takes", *limits]]
+            [_csv_header(["entity", "resource", TAKES], limits)]
             + [[one.entity, arguments.resource, *_cells(one.used, limits)] for one in entities]
         )
     elif entities:
@@ -188,12 +188,17 @@ def _plot(limit: str | None, header: str, rows: Sequence[Row]) -> None:
 def _print_windows(windows: Sequence[WindowUsage]) -> None:
     limits = _limits(one.used for one in windows)
     print_csv(
-        [["entity", "resource", "window", "start", TAKES, *limits]]
+        [_csv_header(["entity", "resource", "window", "start", TAKES], limits)]
         + [
             [*one.key, one.window.value, one.window.label(one.start_ms), *_cells(one.used, limits)]
             for one in windows
         ]
     )
+
+
+def _csv_header(columns: Sequence[str], limits: Sequence[str]) -> list[str]:
+    """A limit may be called as another column. No name of a limit has blanks, so this is unique."""
+    return [*columns, *[f"{name} (limit)" if name in columns else name for name in limits]]
 
 
 def _cells(used: Used, limits: Sequence[str]) -> list[str]:

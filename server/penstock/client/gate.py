@@ -10,7 +10,8 @@ from penstock.client.amounts import Tokens, check_not_negative, read_amounts
 from penstock.client.lease import Backing, Lease, OnUnavailable
 from penstock.config.rates import parse_limits
 from penstock.core.amounts import format_tokens
-from penstock.core.lease import LeaseAsk, Refused
+from penstock.core.foreign_text import is_plain
+from penstock.core.lease import DOMAIN, LeaseAsk, Refused
 from penstock.core.limits import MILLI
 from penstock.core.mapping import safe_name
 from penstock.core.take import Key
@@ -32,10 +33,14 @@ class Gate:
         open_port: OpenPort,
         limits: Mapping[str, str] | None = None,
         on_unavailable: OnUnavailable = "raise",
+        domain: str = DOMAIN,
     ) -> None:
         if on_unavailable not in ("raise", "allow"):
             raise ValueError(f"on_unavailable: {on_unavailable!r} is not 'raise' or 'allow'")
+        if not domain or not is_plain(domain):
+            raise ValueError(f"domain: {domain!r} is not the name of a domain")
         self._open_port = open_port
+        self._domain = domain
         self._limits = _checked(limits or {})
         self._on_unavailable = on_unavailable
         self._opened: Backing | None = None
@@ -80,7 +85,7 @@ class Gate:
         asked = read_amounts(amounts, named)
         check_not_negative(asked)
         backing = self._backing
-        ask = LeaseAsk(_key(entity, resource), asked, self._fallback(limits))
+        ask = LeaseAsk(_key(entity, resource), asked, self._fallback(limits), self._domain)
         try:
             taken = await take_or_give_back(backing.port, ask, backing.errands)
         except StoreError as exc:

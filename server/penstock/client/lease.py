@@ -60,7 +60,7 @@ class Lease:
     async def give_back(self) -> None:
         """Give back all that is on record. If a block raises, its lease does so by itself.
 
-        If the store fails, the log tells, and nothing is raised.
+        If that fails, the log tells, and nothing is raised.
         """
         await self._backing.errands.do(self._give_back())
 
@@ -73,7 +73,7 @@ class Lease:
     async def _give_back(self) -> None:
         try:
             await self._settle(None)
-        except StoreError as exc:
+        except Exception as exc:  # noqa: BLE001 - a block that raises has an exception of its own
             LOG.warning("a lease could not be given back: %s", exc)
 
     async def _settle(self, deltas: Mapping[str, int] | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from penstock.config.cores import usable_cores
 from penstock.config.durations import format_duration, parse_rounded_ms
 from penstock.config.similar import did_you_mean
+from penstock.config.usage_kept import format_usage_kept, parse_usage_kept
 
 Address = tuple[str, int]
 """A host and a port. An empty host means all addresses of this machine."""
@@ -141,6 +142,7 @@ PORT: Final = Kind(_port, "PORT")
 ADDRESS: Final = Kind(_address, "HOST:PORT", _show_address)
 # The reference server accepts durations down to 1 ns. No setting needs less than 1 ms.
 DURATION: Final = Kind(parse_rounded_ms, "DURATION", format_duration)
+USAGE: Final = Kind(parse_usage_kept, "WINDOW=DURATION", format_usage_kept)
 SHARE: Final = Kind(_share, "SHARE", lambda value: f"{value:g}")
 SIZE: Final = Kind(_size, "BYTES")
 COUNT: Final = Kind(_count, "NUMBER")

@@ -34,6 +34,7 @@ from penstock.config.kinds import (
     TEXT,
     TRANSPORT,
     UNAVAILABLE,
+    USAGE,
     VALUES,
     WORKERS,
     Address,
@@ -41,6 +42,7 @@ from penstock.config.kinds import (
     Tags,
 )
 from penstock.core.request import DEFAULT_MAX_BYTES
+from penstock.core.usage import USAGE_KEPT, UsageKept
 from penstock.errors import ConfigError
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the reference server's default: Envoy is elsewhere
@@ -362,6 +364,12 @@ class Settings:
         "",
         "where audit events go before the store removes them: a directory, or "
         "s3://BUCKET/PREFIX?region=REGION",
+    )
+    usage_retention: UsageKept = _setting(
+        "PENSTOCK_USAGE_RETENTION",
+        USAGE,
+        USAGE_KEPT,
+        "time that the store keeps usage, after a window of each size began; 0: for ever",
     )
     on_unavailable: str = _setting(
         "PENSTOCK_ON_UNAVAILABLE",

@@ -11,11 +11,16 @@ from penstock.core.take import Key
 MAX_AMOUNT: Final = MAX_TOKENS * MILLI
 
 
+DOMAIN: Final = "leases"
+"""The domain under which leases are counted that name none. Stored limits belong to no domain."""
+
+
 class LeaseAsk(NamedTuple):
     key: Key
     amounts: Mapping[str, int]
     limits: Mapping[str, str] = MappingProxyType({})
     """Rates by the limit's name. In force if no limits are stored for the entity and resource."""
+    domain: str = DOMAIN
 
 
 class Refused(NamedTuple):

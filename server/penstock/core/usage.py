@@ -46,12 +46,22 @@ class Window(Enum):
         return date if self is Window.DAY else f"{date}T{start_ms % DAY_MS // HOUR_MS:02}"
 
 
-KEPT_MS: Final = {
-    Window.HOUR: 90 * DAY_MS,
-    Window.DAY: 2 * 366 * DAY_MS,
-    Window.MONTH: 10 * 366 * DAY_MS,
-}
-"""How long a store keeps a window after it began."""
+class UsageKept(NamedTuple):
+    """How long a store keeps the windows of each size, after they began. 0: for ever."""
+
+    hour_ms: int
+    day_ms: int
+    month_ms: int
+
+    def of_ms(self, window: Window) -> int:
+        return self[list(Window).index(window)]
+
+    def first_ms(self, now_ms: int) -> dict[Window, int]:
+        """By size, the time before which a window began that is not kept any more."""
+        return {window: now_ms - kept_ms for window in Window if (kept_ms := self.of_ms(window))}
+
+
+USAGE_KEPT: Final = UsageKept(90 * DAY_MS, 2 * 366 * DAY_MS, 10 * 366 * DAY_MS)
 
 
 class Used(NamedTuple):

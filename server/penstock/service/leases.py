@@ -16,7 +16,7 @@ from penstock.core.amounts import to_tokens
 from penstock.core.decide import decide, find_refusal
 from penstock.core.decision import Decision, Status
 from penstock.core.entities import Chain
-from penstock.core.lease import Balances, LeaseAsk, Recorded, Refused
+from penstock.core.lease import DOMAIN, Balances, LeaseAsk, Recorded, Refused
 from penstock.core.limits import Limit
 from penstock.core.mapping import Amount, Mappings, Target
 from penstock.core.match import Matched
@@ -29,6 +29,7 @@ from penstock.errors import InvalidRequestError, StoreError
 from penstock.insight.insight import Insight
 from penstock.insight.spots import Spot
 from penstock.service.answer import Options
+from penstock.service.counting import UNKNOWN_DOMAIN
 from penstock.service.errands import Errands
 from penstock.service.missing import MissingLimits
 from penstock.service.peeking import ReadOnlyBuckets
@@ -37,9 +38,6 @@ from penstock.store.port import BucketStore
 from penstock.telemetry.metrics import Metrics
 
 LOG: Final = logging.getLogger(__name__)
-
-DOMAIN: Final = "leases"
-"""The domain under which leases are counted. Stored limits belong to no domain."""
 
 ParseLimits = Callable[[Mapping[str, str]], tuple[Limit, ...]]
 """Makes limits from rates. ValueError if a rate, or the number of limits, is wrong."""
@@ -85,7 +83,7 @@ async def _give_back(
     if back:
         try:
             await port.settle(ask._replace(amounts=back))
-        except StoreError as exc:
+        except Exception as exc:  # noqa: BLE001 - nobody waits for this
             LOG.warning("a lease whose caller was cancelled can't be given back: %s", exc)
 
 
@@ -99,8 +97,11 @@ class Leases:
         options: Options | None = None,
         metrics: Metrics | None = None,
         insight: Insight | None = None,
+        has_domain: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """`has_domain` tells whether there are rules for a domain."""
         self._insight = insight
+        self._has_domain = has_domain
         self._store = store
         self._policies = policies
         self._clock_ms = clock_ms
@@ -115,8 +116,9 @@ class Leases:
         except StoreError as exc:
             return self.take_blindly(exc)
         decision = decide(plan, taken, self._options.behaviour, now_ms)
-        self._metrics.decisions.of(DOMAIN, "over_limit" if decision.over else "ok").add()
-        self._note(ask, plan, decision, now_ms)
+        domain = self._counted_domain(ask)
+        self._metrics.decisions.of(domain, "over_limit" if decision.over else "ok").add()
+        self._note(ask, domain, plan, decision, now_ms)
         if decision.shadowed:
             self._metrics.global_shadow_mode.add()
             return {}
@@ -126,11 +128,19 @@ class Leases:
         (entity, _), limit, wait_ms = refusal
         return Refused(entity, limit.name, wait_ms, limit.burst)
 
-    def _note(self, ask: LeaseAsk, plan: Plan, decision: Decision, now_ms: int) -> None:
+    def _counted_domain(self, ask: LeaseAsk) -> str:
+        """As for Envoy: text that a client made up never becomes a label."""
+        known = ask.domain == DOMAIN or self._has_domain(ask.domain)
+        return ask.domain if known else UNKNOWN_DOMAIN
+
+    def _note(
+        self, ask: LeaseAsk, domain: str, plan: Plan, decision: Decision, now_ms: int
+    ) -> None:
         part = plan.parts[0]
         if self._insight is None or isinstance(part, Status):
             return
-        spots = (Spot(0, DOMAIN, ask.key, plan, part),)
+        rule = DOMAIN if domain == DOMAIN else f"{domain} {DOMAIN}"
+        spots = (Spot(0, rule, ask.key, plan, part),)
         self._insight.note(spots)
         if decision.over or decision.shadowed:
             self._insight.note_denied(spots, decision, now_ms)

@@ -27,10 +27,10 @@ class MemoryStore:
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._metrics = metrics or Metrics()
         self._items: dict[Key, Item] = {}
+        self.usage = MemoryUsage()
         policy = MemoryPolicy(self._items)
         self.policy: PolicyStore = policy
-        self.retention: RetentionStore = MemoryRetention(self._items, policy.events)
-        self.usage = MemoryUsage()
+        self.retention: RetentionStore = MemoryRetention(self._items, policy.events, self.usage)
         self._unswept: Iterator[Key] = iter(())
         self._takes = 0
 

@@ -1,21 +1,26 @@
 """What a store in memory lets go of: the plain one, which the others are compared with."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from penstock.core.bucket import Item
 from penstock.core.take import Key
+from penstock.core.usage import Window
+from penstock.store.memory_usage import MemoryUsage
 from penstock.store.policy_port import AuditEvent
 from penstock.store.retention_port import RecordedEvent, Removed
 
 
 class MemoryRetention:
-    """Nothing awaits, so each call is atomic. Items and events are the store's own."""
+    """Nothing awaits, so each call is atomic. Items, events and usage are the store's own."""
 
-    def __init__(self, items: dict[Key, Item], events: deque[tuple[int, AuditEvent]]) -> None:
+    def __init__(
+        self, items: dict[Key, Item], events: deque[tuple[int, AuditEvent]], usage: MemoryUsage
+    ) -> None:
         self._items = items
         self._events = events
+        self._usage = usage
 
     async def list_expired_audit(self, before_ms: int, count: int) -> Sequence[RecordedEvent]:
         expired = [
@@ -35,6 +40,18 @@ class MemoryRetention:
 
     async def count_expired_audit(self, before_ms: int) -> int:
         return sum(event.at_ms < before_ms for _, event in self._events)
+
+    async def remove_usage(
+        self,
+        first_ms: Mapping[Window, int],
+        count: int,  # noqa: ARG002 - one step removes all of them
+    ) -> int:
+        removed = self._usage.count_before(first_ms)
+        self._usage.forget_before(first_ms)
+        return removed
+
+    async def count_expired_usage(self, first_ms: Mapping[Window, int]) -> int:
+        return self._usage.count_before(first_ms)
 
     async def remove_idle_buckets(self, now_ms: int, after: str | None, count: int) -> Removed:
         begin = int(after or 0)

@@ -1,6 +1,6 @@
 """Usage in this process's memory: hours, which add up to days and months when they are read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.core.bucket import Item
@@ -23,6 +23,9 @@ KEPT: Final = 65_536
 class MemoryUsage:
     def __init__(self) -> None:
         self._hours: dict[tuple[Key, int], Used] = {}
+        self._first_ms = dict.fromkeys(Window, 0)
+        """By size, the time before which the windows are removed. Larger ones may still count
+        their hours."""
 
     def add(self, key: Key, before: Item | None, after: Item, now_ms: int) -> None:
         """Count a write. `before` is None for a new item."""
@@ -67,11 +70,27 @@ class MemoryUsage:
         found.sort(key=lambda one: one.key.entity)
         return page_of(found, count, lambda one: one.key.entity)
 
+    def count_before(self, first_ms: Mapping[Window, int]) -> int:
+        """Count the windows that began before the time for their size."""
+        return sum(
+            one.start_ms < before_ms
+            for window, before_ms in first_ms.items()
+            for one in self._windows(window)
+        )
+
+    def forget_before(self, first_ms: Mapping[Window, int]) -> None:
+        """Remove the windows that began before the time for their size."""
+        for window, before_ms in first_ms.items():
+            self._first_ms[window] = max(self._first_ms[window], before_ms)
+        for key, hour_ms in list(self._hours):
+            if all(size.start_ms(hour_ms) < self._first_ms[size] for size in Window):
+                del self._hours[key, hour_ms]
+
     def _windows(self, window: Window) -> Iterator[WindowUsage]:
         sums: dict[tuple[Key, int], Used] = {}
         for (key, hour_ms), used in self._hours.items():
             start = key, window.start_ms(hour_ms)
             sums[start] = sums.get(start, NOTHING).plus(used)
         for (key, start_ms), used in sums.items():
-            if not used.is_nothing:
+            if not used.is_nothing and start_ms >= self._first_ms[window]:
                 yield WindowUsage(key, window, start_ms, used)

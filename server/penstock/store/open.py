@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from penstock.core.usage import USAGE_KEPT, UsageKept
 from penstock.errors import ConfigError
 from penstock.store.memory import MemoryStore
 from penstock.store.migration_port import Migration
@@ -93,16 +94,20 @@ def open_table(url: str) -> "TableAdmin":
 
 
 def open_usage_worker(
-    url: str, metrics: Metrics | None = None, archive: EventArchive | None = None
+    url: str,
+    metrics: Metrics | None = None,
+    archive: EventArchive | None = None,
+    kept: UsageKept = USAGE_KEPT,
 ) -> "AbstractAsyncContextManager[Aggregator]":
     """A worker that counts usage from the stream of the table that a URL names.
 
-    `archive`: where the audit events go that the table's TTL has removed.
+    `archive`: where the audit events go that the table's TTL has removed. `kept`: how long the
+    table keeps usage.
     """
     location = _table(url, NO_STREAM)
     from penstock.store.dynamodb.usage.opening import open_aggregator
 
-    return open_aggregator(location, metrics, archive)
+    return open_aggregator(location, metrics, archive, kept)
 
 
 async def read_set_aside(url: str) -> "Sequence[Aside]":
@@ -114,13 +119,13 @@ async def read_set_aside(url: str) -> "Sequence[Aside]":
 
 
 def open_usage_batches(
-    url: str, archive: EventArchive | None = None
+    url: str, archive: EventArchive | None = None, kept: UsageKept = USAGE_KEPT
 ) -> "AbstractAsyncContextManager[Batches]":
     """Counts usage from batches of the stream that somebody else reads."""
     location = _table(url, NO_STREAM)
     from penstock.store.dynamodb.usage.opening import open_batches
 
-    return open_batches(location, archive)
+    return open_batches(location, archive, kept)
 
 
 def _table(url: str, otherwise: str) -> "Location":

@@ -3,9 +3,10 @@
 No decision needs any of it. Nothing here is shaped by a kind of store.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from penstock.core.usage import Window
 from penstock.store.policy_port import AuditEvent
 
 
@@ -50,6 +51,15 @@ class RetentionStore(Protocol):
         ...
 
     async def count_expired_audit(self, before_ms: int) -> int: ...
+
+    async def remove_usage(self, first_ms: Mapping[Window, int], count: int) -> int:
+        """Remove some `count` windows of usage that began before the time for their size.
+
+        Returns how many it removed; 0: there are no more. Sizes without a time are kept.
+        """
+        ...
+
+    async def count_expired_usage(self, first_ms: Mapping[Window, int]) -> int: ...
 
     async def remove_idle_buckets(self, now_ms: int, after: str | None, count: int) -> Removed:
         """Remove the idle buckets among the next `count` buckets: those that are full again."""

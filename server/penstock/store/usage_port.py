@@ -16,8 +16,8 @@ from penstock.store.policy_port import Page
 class UsageStore(Protocol):
     """Every method raises StoreError if the store can't answer.
 
-    A window in which nothing was consumed is left out. A window is kept for a time that depends on
-    its size (`KEPT_MS`), also if its entity is deleted.
+    A window in which nothing was consumed is left out. A window is kept until its time is over
+    (`retention_port.py`), also if its entity is deleted.
     """
 
     async def read(

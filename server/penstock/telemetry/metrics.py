@@ -68,7 +68,7 @@ class Metrics:
         self.decisions = self._counters(
             "penstock_decisions_total",
             "Decisions, by domain and code (ok, over_limit). A domain without rules is `unknown`, "
-            "that of leases is `leases`.",
+            "that of leases is `leases`, unless the client names one.",
             ("domain", "code"),
         )
         self.blind_answers = self._counters(

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from penstock._proto import base_pb2, discovery_pb2, leases_pb2, rls_conf_pb2, rls_pb2
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import show
-from penstock.core.lease import Balances, LeaseAsk, Refused
+from penstock.core.lease import DOMAIN, Balances, LeaseAsk, Refused
 from penstock.core.limits import UINT32_MAX, Unit
 from penstock.core.mapping import safe_name
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
@@ -220,14 +220,19 @@ def decode_lease(data: bytes) -> LeaseAsk:
     except DecodeError as exc:
         raise InvalidRequestError(f"not a LeaseRequest: {exc}") from exc
     key = Key(safe_name(message.entity), safe_name(message.resource))
-    return LeaseAsk(key, dict(message.amounts), dict(message.limits))
+    domain = message.domain or DOMAIN
+    return LeaseAsk(key, dict(message.amounts), dict(message.limits), domain)
 
 
 def encode_lease(ask: LeaseAsk) -> bytes:
     """Write a LeaseRequest, as a client does."""
     entity, resource = ask.key
     message = leases_pb2.LeaseRequest(
-        entity=entity, resource=resource, amounts=ask.amounts, limits=ask.limits
+        entity=entity,
+        resource=resource,
+        amounts=ask.amounts,
+        limits=ask.limits,
+        domain=ask.domain,
     )
     return message.SerializeToString()
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from penstock import __version__
 from penstock.config.settings import Settings
+from penstock.core.usage import UsageKept
 from penstock.errors import (
     ConfigError,
     InvalidRequestError,
@@ -45,7 +46,9 @@ class Begin:
                 f"version {__version__} was installed while version {version} runs: restart the "
                 "server to use it"
             )
-        return cls(Settings(**{name: _tuples(value) for name, value in settings.items()}), port)
+        values = {name: _tuples(value) for name, value in settings.items()}
+        values["usage_retention"] = UsageKept(*values["usage_retention"])
+        return cls(Settings(**values), port)
 
 
 @dataclass(frozen=True, slots=True)

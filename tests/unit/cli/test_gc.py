@@ -10,6 +10,7 @@ from penstock.core.take import Draw, Key, Take
 
 from tests.unit.cli.conftest import Type, take
 
+KEPT = "hour=90d,day=732d,month=3660d"
 RPM = Limit.per(60, 60_000, name="rpm")
 
 
@@ -41,6 +42,7 @@ def test_a_dry_run_only_counts(type_in: Type) -> None:
         assert ran.code == 0
         assert ran.out == (
             "audit events older than 90 days: 2 would be removed\n"
+            f"windows of usage older than {KEPT}: 0 would be removed\n"
             "idle buckets: 1 would be removed\n"
         )
 
@@ -50,10 +52,12 @@ def test_old_records_are_removed(type_in: Type) -> None:
     """And a second time there is nothing left to do."""
     use_a_bucket("idle", 3_600)
     assert type_in("gc").out == (
-        "audit events older than 90 days: 2 removed\nidle buckets: 1 removed\n"
+        "audit events older than 90 days: 2 removed\n"
+        f"windows of usage older than {KEPT}: 0 removed\n"
+        "idle buckets: 1 removed\n"
     )
     assert json.loads(type_in("gc", "--json").out) == {
-        "audit_events": 0, "idle_buckets": 0, "dry_run": False,
+        "audit_events": 0, "usage_windows": 0, "idle_buckets": 0, "dry_run": False,
     }  # fmt: skip
     assert type_in("audit", "--system").code == 1
 
@@ -95,7 +99,21 @@ def test_a_retention_of_0_keeps_the_audit(type_in: Type) -> None:
     """And says so."""
     change_twice(type_in)
     ran = type_in("gc", "--audit-retention", "0")
-    assert ran.out == "audit events: kept for ever (--audit-retention 0)\nidle buckets: 0 removed\n"
+    assert ran.out.startswith("audit events: kept for ever (--audit-retention 0)\n")
+
+
+def test_old_usage_is_removed(type_in: Type) -> None:
+    """By size, as the setting says; a dry run counts the same. What was used of idle buckets is
+    booked, and stays."""
+    for days in (5, 3, 0):
+        use_a_bucket("user", days * 86_400)
+    wanted = ("gc", "--usage-retention", "hour=1d,day=4d")
+    told = "windows of usage older than hour=1d,day=4d,month=3660d: 3"
+    assert f"{told} would be removed\n" in type_in(*wanted, "--dry-run").out
+    assert f"{told} removed\n" in type_in(*wanted).out
+    for window, takes in (("hour", 1), ("day", 2), ("month", 3)):
+        shown = type_in("usage", "user", "--since", "10d", "--window", window, "--json")
+        assert json.loads(shown.out)["total"]["takes"] == takes
 
 
 @pytest.mark.parametrize(
@@ -103,6 +121,12 @@ def test_a_retention_of_0_keeps_the_audit(type_in: Type) -> None:
     [
         (("gc", "--audit-archive", "ftp://x"), "audit archive 'ftp://x': an archive is"),
         (("gc", "--audit-retention", "soon"), "--audit-retention: 'soon' is not a duration"),
+        (("gc", "--usage-retention", "30d"), "'30d' is not a size of windows with a time: write"),
+        (("gc", "--usage-retention", "day=90"), "--usage-retention: '90' is not a duration"),
+        (
+            ("gc", "--usage-retention", "hour=1d,month=30d"),
+            "'month=30d' is too short: at least",
+        ),
         (("audit", "--system", "--archive"), "--archive: name the archive with --audit-archive"),
         (("gc", "--store", "memory:"), "what is in memory is gone"),
     ],

@@ -87,6 +87,23 @@ def test_scripts_get_json_and_csv(type_in: Type) -> None:
     assert (ran.code, json.loads(ran.out)["windows"]) == (1, [])
 
 
+def test_a_limit_called_as_a_column_has_a_column_of_its_own(type_in: Type) -> None:
+    """No two columns have the same name, whatever the limits are called."""
+    names = ("start", "takes", "tpm")
+    limits = tuple(Limit.per(10**9, 60_000, name=name) for name in names)
+    draws = tuple(Draw(n, (n + 5) * MILLI) for n in range(3))
+    take([Take(Key("user-1", "gpt-4"), limits, draws)], NOW)
+    figures = {"takes": "1", "takes (limit)": "6", "tpm": "7"}
+    (row,) = csv.DictReader(io.StringIO(type_in("usage", "user-1", "--csv").out))
+    assert row == figures | {
+        "entity": "user-1", "resource": "gpt-4", "window": "day", "start": day(),
+        "start (limit)": "5",
+    }  # fmt: skip
+    ran = type_in("usage", "--top", "--resource", "gpt-4", "--csv")
+    (row,) = csv.DictReader(io.StringIO(ran.out))
+    assert row == figures | {"entity": "user-1", "resource": "gpt-4", "start": "5"}
+
+
 def test_children_and_their_total(type_in: Type) -> None:
     """Who used how much, then how much all used, window by window."""
     type_in("entity", "create", "project")

@@ -5,11 +5,18 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import penstock
 import pytest
+from penstock.client.embedded import leases_on
+from penstock.client.gate import Gate
+from penstock.core.lease import LeaseAsk, Recorded, Refused
+from penstock.errors import RequestError
+from penstock.service.leases import LeasePort
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_table
 
@@ -92,6 +99,9 @@ def test_wrong_options_are_errors_at_once(options: dict[str, Any], text: str) ->
     for make in (penstock.open, penstock.connect):
         with pytest.raises(ValueError, match=text):
             make("memory:", **options)
+    for domain in ("", "a\nb", "\udcff"):
+        with pytest.raises(ValueError, match="is not the name of a domain"):
+            penstock.connect("localhost", domain=domain)
 
 
 async def test_wrong_amounts_and_limits_take_nothing() -> None:
@@ -181,6 +191,58 @@ async def test_closing_waits_for_a_take_whose_caller_is_gone() -> None:
         go_on.set()
     async with embedded(store, Clock(NOW)) as gate:
         assert await gate.available("user", "gpt-4") == {"rpm": 10}
+
+
+class Changed:
+    """Leases of a server that was replaced by another one: nothing can be settled there."""
+
+    def __init__(self, leases: LeasePort, error: Exception) -> None:
+        self._leases = leases
+        self._error = error
+        self.taking, self.go_on = asyncio.Event(), asyncio.Event()
+        self.balances = leases.balances
+
+    async def take(self, ask: LeaseAsk) -> Recorded | Refused:
+        self.taking.set()
+        await self.go_on.wait()
+        return await self._leases.take(ask)
+
+    async def settle(self, ask: LeaseAsk) -> Recorded:  # noqa: ARG002 - as in the port
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [penstock.ConfigError("no leases here"), RequestError("no leases here"),
+     RuntimeError("no leases here")],
+)  # fmt: skip
+async def test_a_rollback_that_fails_hides_no_exception(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever went wrong in it: the caller gets its own exception, and the log tells the rest."""
+    port = Changed(leases_on(MemoryStore(), Clock()), error)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[LeasePort]:
+        yield port
+
+    async def fail() -> None:
+        async with gate.acquire("user", "search", rpm=1):
+            raise ZeroDivisionError
+
+    async with asyncio.timeout(PATIENCE_S), Gate(opened, LIMITS) as gate:
+        task = asyncio.create_task(fail())
+        await port.taking.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        port.go_on.set()
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "a lease could not be given back: no leases here",
+        "a lease whose caller was cancelled can't be given back: no leases here",
+    ]
 
 
 def test_the_error_can_be_pickled() -> None:

@@ -36,11 +36,13 @@ from penstock.config.kinds import (
     TEXT,
     TRANSPORT,
     UNAVAILABLE,
+    USAGE,
     VALUES,
     WORKERS,
     Kind,
 )
 from penstock.config.settings import Settings
+from penstock.core.usage import DAY_MS, HOUR_MS, USAGE_KEPT, UsageKept
 from penstock.errors import ConfigError
 
 
@@ -61,6 +63,10 @@ SAMPLES: Mapping[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     UNAVAILABLE.shown: (("allow", "allow"), ("DENY", "deny")),
     LEVEL.shown: (("debug", "debug"), ("Warn", "warn")),
     ADDRESS.shown: ((":9090", ("", 9090)), ("[::1]:80", ("::1", 80))),
+    USAGE.shown: (
+        ("hour=36h,day=40d,month=0", UsageKept(36 * HOUR_MS, 40 * DAY_MS, 0)),
+        ("day=1d", USAGE_KEPT._replace(day_ms=DAY_MS)),
+    ),
     SHARE.shown: (("0.25", 0.25), ("1", 1.0)),
     SIZE.shown: (("0", 0), ("1048576", 1_048_576)),
     COUNT.shown: (("0", 0), ("1000", 1_000)),

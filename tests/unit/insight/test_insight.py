@@ -135,6 +135,22 @@ async def test_leases_are_counted_as_one_rule() -> None:
     assert (denial.limit.name, denial.limited, denial.wait_s) == ("rpm", "user", 30)
 
 
+async def test_leases_of_a_domain_are_counted_as_another_rule() -> None:
+    """Of a domain that has rules. All others are one."""
+    stage = Stage()
+    await stage.limit("user", Limit.per(9, MINUTE, name="rpm"))
+    has_domain = {"llm"}.__contains__
+    leases = Leases(
+        stage.store, stage.policies, lambda: NOW, lambda _: (), insight=stage.insight,
+        has_domain=has_domain,
+    )  # fmt: skip
+    for domain in ("llm", "made-up", "made-up, too", "leases"):
+        await leases.take(LeaseAsk(Key("user", "gpt"), {"rpm": MILLI}, domain=domain))
+    assert stage.counts("requests", "rule") == {
+        "leases": 1, "llm leases": 1, "unknown leases": 2,
+    }  # fmt: skip
+
+
 async def test_values_that_clients_make_up_cannot_grow_memory() -> None:
     """Thousands of long values: the number of keys, and the length of each, have a bound."""
     stage = Stage()

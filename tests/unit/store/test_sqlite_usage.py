@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from penstock.core.entities import Entity
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
-from penstock.core.usage import DAY_MS, HOUR_MS, KEPT_MS, Used, Window, total
+from penstock.core.usage import DAY_MS, HOUR_MS, Used, Window, total
 from penstock.store.policy_port import Change
-from penstock.store.sqlite import SqliteStore, schema, usage_reads
+from penstock.store.sqlite import SqliteStore, retention, schema, usage_reads
 from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Job
@@ -139,21 +139,6 @@ async def test_a_file_of_the_version_before_counts_from_then_on(tmp_path: Path) 
     await store.close()
 
 
-async def test_windows_expire_in_small_steps(tmp_path: Path) -> None:
-    """Hours first, then days. The months tell the sum to the last."""
-    store = SqliteStore(tmp_path / "s.db")
-    kept_ms = KEPT_MS[Window.HOUR]
-    for at_ms in (0, HOUR_MS, kept_ms + HOUR_MS // 2, kept_ms + HOUR_MS):
-        await store.take([take(1)], HOUR + at_ms)
-    assert list(await hours(store)) == [1, kept_ms // HOUR_MS, kept_ms // HOUR_MS + 1]
-    assert len(await store.usage.read("bob", Window.DAY, 0, ALWAYS_MS)) == 2
-    await store.take([take(1)], HOUR + KEPT_MS[Window.DAY] + 2 * DAY_MS)
-    assert len(await store.usage.read("bob", Window.DAY, 0, ALWAYS_MS)) == 2
-    months = await store.usage.read("bob", Window.MONTH, 0, ALWAYS_MS)
-    assert total(one.used for one in months).takes == 5
-    await store.close()
-
-
 async def test_pages_of_a_resource_lose_nobody(tmp_path: Path) -> None:
     """Whether an entity's usage is booked, not booked yet, both, or cancels out."""
     store = SqliteStore(tmp_path / "s.db")
@@ -190,11 +175,13 @@ def test_usage_is_read_by_indexes(tmp_path: Path) -> None:
         usage_reads._UNBOOKED: ("e", None),  # noqa: SLF001
         usage_reads._WINDOWS_OF_RESOURCE: ("day", 0, "r", "", 5),  # noqa: SLF001
         usage_reads._UNBOOKED_OF_RESOURCE: ("r", "", 0, 1, 5),  # noqa: SLF001
+        retention._COUNT_USAGE: ("day", 0),  # noqa: SLF001
+        retention._REMOVE_USAGE: ("day", 0, 5),  # noqa: SLF001
     }
     with closing(schema.open_file(tmp_path / "s.db", "NORMAL")) as db:
         for query, values in queries.items():
             plan = db.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
-            assert all("SEARCH" in step[-1] for step in plan), plan
+            assert all(step[-1].startswith(("SEARCH", "LIST")) for step in plan), plan
 
 
 def test_a_killed_process_has_lost_and_made_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
+import penstock
 import pytest
 from penstock.config.rates import parse_limits
 from penstock.core.lease import MAX_AMOUNT, LeaseAsk, Refused
@@ -36,7 +37,15 @@ class Served:
         self.store = MoodyStore()
         self.metrics = Metrics()
         policies = Policies(self.store.policy, 60_000, lambda: NOW)
-        leases = Leases(self.store, policies, lambda: NOW, parse_limits, options, self.metrics)
+        leases = Leases(
+            self.store,
+            policies,
+            lambda: NOW,
+            parse_limits,
+            options,
+            self.metrics,
+            has_domain=lambda name: name == "llm",
+        )
         self.service = LeaseService(leases, self.metrics, max_calls=MAX_CALLS)
         decisions = RateLimitService(Limiter(self.store, Options(), lambda: NOW))
         listener = Listener("127.0.0.1", 0)
@@ -44,7 +53,8 @@ class Served:
 
     async def start(self) -> None:
         await set_limits(self.store, {"rpm": "10/day", "tpm": "100/day"})
-        self._channel = grpc.aio.insecure_channel(await self.server.start())
+        self.address = await self.server.start()
+        self._channel = grpc.aio.insecure_channel(self.address)
 
     async def stop(self) -> None:
         await self._channel.close()
@@ -132,6 +142,30 @@ async def test_leases_are_counted(served: Served) -> None:
     metrics.families()
     calls = {name: metrics.requests.of(name).value for name in ("Take", "Settle", "Balances")}
     assert calls == {"Take": 2, "Settle": 1, "Balances": 1}
+
+
+async def test_decisions_are_counted_under_the_domain_that_a_client_names(served: Served) -> None:
+    """If the rules have it. Domains that clients make up share one name, so that they can't fill
+    the metrics."""
+
+    async def take(domain: str, amount: int) -> None:
+        async with (
+            penstock.connect(served.address, timeout_s=PATIENCE_S, domain=domain) as gate,
+            gate.acquire("user", "gpt-4", rpm=amount),
+        ):
+            pass
+
+    for domain in ("llm", "leases", *[f"made-up-{number}" for number in range(3)]):
+        await take(domain, 1)
+    with pytest.raises(penstock.RateLimited):
+        await take("llm", 6)
+    # An earlier client names no domain.
+    bare = LeaseAsk(USER, {"rpm": MILLI}, domain="")
+    await served.begin("Take", encode_lease(bare))
+    counted = {labels: value.value for labels, value in served.metrics.decisions.series()}
+    assert counted == {
+        ("llm", "ok"): 1, ("llm", "over_limit"): 1, ("leases", "ok"): 2, ("unknown", "ok"): 3,
+    }  # fmt: skip
 
 
 async def test_answers_tell_unlimited_limits_and_the_deepest_debts(served: Served) -> None:

@@ -95,7 +95,7 @@ class Commits:
             results = [_work(job, transaction, ledger) for job in group]
             if ledger.rebased:
                 rows.write_bases(ledger.rebased)
-                book(db, ledger.bookings, max(job.now_ms for job in group))
+                book(db, ledger.bookings)
                 self._file.written_pages += PAGES_OF_BOOKING * len(ledger.bookings)
             if changes := transaction.changes:
                 created = rows.write(changes)

@@ -141,7 +141,7 @@ class SqlitePolicy:
             check_childless(name, child.fetchone()[0])
             db.execute("DELETE FROM entity WHERE name = ?", (name,))
             db.execute("DELETE FROM policy WHERE entity = ?", (name,))
-            book_entity(db, name, change.now_ms)
+            book_entity(db, name)
             if db.execute("DELETE FROM bucket WHERE entity = ?", (name,)).rowcount:
                 self._transactions.forget_items()
             _record(db, name, "entity.delete", change, None, entity_record(before), None)

@@ -67,7 +67,7 @@ _NEXT: Final = """
 SELECT count(*), max(id) FROM (SELECT id FROM bucket WHERE id > ? ORDER BY id LIMIT ?)
 """
 
-_CLEAN: Final = """
+_DELETE_STALE: Final = """
 DELETE FROM bucket WHERE id > ? AND id <= ? AND stale_at_ms <= ?
 RETURNING entity, resource, takes, buckets, booked
 """
@@ -209,10 +209,8 @@ class ItemRows:
     def clean(self, after: int, count: int, now_ms: int) -> int:
         """Delete what is stale among the next `count` items; returns where to go on."""
         found, last = self._db.execute(_NEXT, (after, count)).fetchone()
-        deleted = self._db.execute(_CLEAN, (after, last, now_ms)).fetchall()
-        for entity, resource, *_ in deleted:
-            self._drop(Key(entity, resource))
-        book(self._db, unbooked_rows(deleted), now_ms)
+        for key in delete_stale(self._db, after, last, now_ms):
+            self._drop(key)
         # A clock was wrong. Nobody may ever ask for these items again, so they go stale, too.
         ahead = self._db.execute(_AHEAD, (after, last, now_ms + CLOCKS_APART_MS)).fetchall()
         for number, entity, resource, buckets in ahead:
@@ -254,6 +252,13 @@ def read_item(db: sqlite3.Connection, key: Key) -> Item | None:
         return None
     refilled_ms, buckets, policy_ms, takes = row
     return Item(refilled_ms, load(json.loads(buckets)), policy_ms, takes)
+
+
+def delete_stale(db: sqlite3.Connection, after: int, last: int, now_ms: int) -> list[Key]:
+    """Delete what is stale among the rows behind `after`, up to `last`, and book what was used."""
+    deleted = db.execute(_DELETE_STALE, (after, last, now_ms)).fetchall()
+    book(db, unbooked_rows(deleted))
+    return [Key(entity, resource) for entity, resource, *_ in deleted]
 
 
 @lru_cache

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 from penstock.core.bucket import Item
 from penstock.core.take import Key
 from penstock.core.usage import (
-    KEPT_MS,
     NOTHING,
     Used,
     Window,
@@ -37,15 +36,6 @@ _WRITE: Final = "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?, ?)"
 _DELETE: Final = """
 DELETE FROM usage WHERE entity = ? AND resource = ? AND window = ? AND start_ms = ?
 """
-
-_EXPIRE: Final = """
-DELETE FROM usage WHERE (entity, resource, window, start_ms) IN (
-    SELECT entity, resource, window, start_ms FROM usage WHERE window = ? AND start_ms < ? LIMIT ?
-)
-"""
-
-EXPIRE_STEP: Final = 8
-"""Expired windows that each booking removes at most. It adds one of each size."""
 
 _OF_ENTITY: Final = """
 SELECT entity, resource, takes, buckets, booked FROM bucket WHERE entity = ? AND booked <> ''
@@ -169,13 +159,13 @@ def unbooked_rows(rows: Iterable[tuple[str, str, int, str, str]]) -> Bookings:
     return bookings
 
 
-def book_entity(db: sqlite3.Connection, entity: str, now_ms: int) -> None:
+def book_entity(db: sqlite3.Connection, entity: str) -> None:
     """Book all of an entity, whose rows are about to be deleted."""
-    book(db, unbooked_rows(db.execute(_OF_ENTITY, (entity,))), now_ms)
+    book(db, unbooked_rows(db.execute(_OF_ENTITY, (entity,))))
 
 
-def book(db: sqlite3.Connection, bookings: Bookings, now_ms: int) -> None:
-    """Add bookings to their windows, and remove some windows that have expired."""
+def book(db: sqlite3.Connection, bookings: Bookings) -> None:
+    """Add bookings to their windows."""
     windows: dict[tuple[Any, ...], Used] = {}
     for ((entity, resource), hour_ms), one in bookings.items():
         for window in Window:
@@ -188,7 +178,3 @@ def book(db: sqlite3.Connection, bookings: Bookings, now_ms: int) -> None:
             db.execute(_DELETE, place)
         else:
             db.execute(_WRITE, (*place, booked.takes, json.dumps(booked.amounts)))
-    if windows:
-        for window, kept_ms in KEPT_MS.items():
-            limit = EXPIRE_STEP * len(bookings)
-            db.execute(_EXPIRE, (window.value, now_ms - kept_ms, limit))

@@ -1,4 +1,5 @@
-"""The handler of AWS Lambda, called with records of a real stream as AWS Lambda hands them over."""
+"""The handler of AWS Lambda, called with those records of a real stream that the template's filter
+lets through, as AWS Lambda hands them over."""
 
 import asyncio
 import json
@@ -21,11 +22,17 @@ from penstock.store.dynamodb.table.schema import create_arguments
 from penstock.store.open import read_set_aside
 from penstock.store.policy_port import Change
 
+from tests.support.cloudformation import Template
+from tests.support.event_filter import delivered
 from tests.support.tables import PATIENT_S, open_exact_on
 from tests.support.usage import ALWAYS_MS
 
 RPM = Limit.per(1_000, 60_000, name="rpm")
 TAKES = 12
+
+FUNCTION = {"StreamArn": "arn:aws:dynamodb:eu-west-1:1:table/t/stream/s"}
+COUNTING = Template("usage.yaml", **FUNCTION)
+ARCHIVING = Template("usage.yaml", **FUNCTION, ArchiveBucket="my-archive")
 
 
 async def make(location: Location) -> None:
@@ -34,11 +41,12 @@ async def make(location: Location) -> None:
 
 
 async def load(location: Location) -> list[dict[str, Any]]:
-    """Take from two entities; returns the records that the stream has of it."""
+    """Take from two entities, and as often from a rule; returns all records of the stream."""
     async with open_exact_on(location) as store:
         for n in range(TAKES):
-            key = Key(f"user-{n % 2}", "gpt-4")
-            await store.take([Take(key, (RPM,), (Draw(0, (n + 1) * MILLI),))], 1_794_792_817_591)
+            for key in (Key(f"user-{n % 2}", "gpt-4"), Key(f"user-{n % 2}", "$domain:example")):
+                draws = (Draw(0, (n + 1) * MILLI),)
+                await store.take([Take(key, (RPM,), draws)], 1_794_792_817_591)
     return await read_stream(location)
 
 
@@ -85,8 +93,9 @@ def test_batches_that_come_twice_are_counted_once(
     """In halves, again as a whole, and by another process."""
     location = Location("test-lambda", "eu-west-1", dynamodb_url)
     monkeypatch.setenv("PENSTOCK_STORE", str(location))
+    monkeypatch.setenv("PENSTOCK_USAGE_RETENTION", "month=0")
     asyncio.run(make(location))
-    records = asyncio.run(load(location))
+    records = delivered(COUNTING, asyncio.run(load(location)))
     assert len(records) == TAKES
     expected = [Used(6, {"rpm": sum(range(n + 1, 13, 2)) * MILLI}) for n in range(2)]
     for batches in ([records[:5], records[3:]], [records], [records[4:], records]):
@@ -95,6 +104,13 @@ def test_batches_that_come_twice_are_counted_once(
                 answer = usage_lambda.handler({"Records": batch}, None)
                 assert answer == {"counted": len(batch)}
         assert asyncio.run(used(location)) == expected
+    # The function is not called for its own writes, nor for those of rules.
+    written = asyncio.run(read_stream(location))
+    assert len(written) > 2 * TAKES
+    assert delivered(ARCHIVING, written) == records
+    images = [one["dynamodb"]["NewImage"] for one in written]
+    for_ever = {one["window"]["S"] for one in images if "window" in one and "ttl" not in one}
+    assert for_ever == {"month"}
 
 
 def test_a_failure_makes_lambda_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +118,11 @@ def test_a_failure_makes_lambda_try_again(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("PENSTOCK_STORE", raising=False)
     with fresh_process(), pytest.raises(ConfigError, match="set PENSTOCK_STORE"):
         usage_lambda.handler({"Records": []}, None)
+    monkeypatch.setenv("PENSTOCK_USAGE_RETENTION", "30d")
+    monkeypatch.setenv("PENSTOCK_STORE", "dynamodb://penstock?region=r")
+    with fresh_process(), pytest.raises(ConfigError, match="PENSTOCK_USAGE_RETENTION: '30d'"):
+        usage_lambda.handler({"Records": []}, None)
+    monkeypatch.delenv("PENSTOCK_USAGE_RETENTION")
     monkeypatch.setenv("PENSTOCK_STORE", "dynamodb://gone?region=r&endpoint=http://127.0.0.1:9")
     change = {"SequenceNumber": "1", "Keys": {"SK": {"S": "#BUCKET#gpt-4"}}}
     event = {"Records": [{"eventName": "INSERT", "dynamodb": change}]}
@@ -132,7 +153,10 @@ def test_expired_audit_events_go_to_the_archive(
     monkeypatch.setenv("PENSTOCK_STORE", str(location))
     monkeypatch.setenv("PENSTOCK_AUDIT_ARCHIVE", str(tmp_path))
     asyncio.run(make(location))
-    records = asyncio.run(change_and_expire(location))
+    removed = asyncio.run(change_and_expire(location))
+    assert delivered(COUNTING, removed) == []  # without a bucket, there is nothing to do
+    records = delivered(ARCHIVING, removed)
+    assert len(records) == 2
     for batch in (records[:-1], records):
         with fresh_process():
             assert usage_lambda.handler({"Records": batch}, None) == {"counted": 0}
@@ -153,7 +177,7 @@ def test_a_batch_comes_again_while_the_archive_fails(
     monkeypatch.setenv("PENSTOCK_AUDIT_ARCHIVE", str(tmp_path))
     (tmp_path / "2026-11").write_text("a file where a folder has to be")
     asyncio.run(make(location))
-    records = asyncio.run(change_and_expire(location))
+    records = delivered(ARCHIVING, asyncio.run(change_and_expire(location)))
     with fresh_process(), pytest.raises(StoreError, match="audit archive"):
         usage_lambda.handler({"Records": records}, None)
 
@@ -165,7 +189,7 @@ def test_items_of_the_older_form_are_left_alone(
     location = Location("test-lambda-single", "eu-west-1", dynamodb_url)
     monkeypatch.setenv("PENSTOCK_STORE", str(location))
     asyncio.run(make(location))
-    (record, *_) = asyncio.run(load(location))
+    (record, *_) = delivered(COUNTING, asyncio.run(load(location)))
     record["dynamodb"]["Keys"]["SK"]["S"] = "#BUCKET#gpt-4#rpm"
     with fresh_process():
         assert usage_lambda.handler({"Records": [record]}, None) == {"counted": 0}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
-from penstock.core.usage import HOUR_MS, Used, Window, total
+from penstock.core.usage import HOUR_MS, USAGE_KEPT, UsageKept, Used, Window, total
 from penstock.errors import ConfigError
 from penstock.store.dynamodb.aws.errors import Failure
 from penstock.store.dynamodb.aws.location import Location
@@ -447,3 +447,17 @@ async def test_the_window_is_that_of_the_write(scene: Scene) -> None:
     hour = Window.HOUR.start_ms(NOW)
     assert [(one.start_ms - hour) // HOUR_MS for one in found] == [0, 1]
     assert sum(one.used.takes for one in found) == 3
+
+
+async def test_the_ttl_of_a_window_is_that_of_the_setting(scene: Scene) -> None:
+    """By its size. It changes with the next write, and 0 leaves none."""
+    for n, kept in enumerate((USAGE_KEPT, UsageKept(0, 48 * HOUR_MS, 0), UsageKept(HOUR_MS, 0, 0))):
+        one = record(image(KEY, n, n), image(KEY, n + 1, n + 1))
+        await Books(scene.access(), kept=kept).count([one], NOW)
+        items = (await scene.sdk.scan(TableName=scene.location.table))["Items"]
+        found = {item["window"]["S"]: item for item in items if "window" in item}
+        for window in Window:
+            item, kept_ms = found[window.value], kept.of_ms(window)
+            assert item["takes"] == {"N": str(n + 1)}
+            expires = {"N": str((window.start_ms(NOW) + kept_ms) // 1000)} if kept_ms else None
+            assert item.get("ttl") == expires

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.core.usage import Window, total
+from penstock.core.usage import USAGE_KEPT, UsageKept, Window, total
 from penstock.store.dynamodb.aws.errors import DynamoError, Failure, Fault
 from penstock.store.dynamodb.aws.retry import pauses
 from penstock.store.dynamodb.items.access import TableAccess
@@ -40,10 +40,17 @@ REFUSED: Final = "ValidationException"
 class Books:
     """Counts records in their windows."""
 
-    def __init__(self, access: TableAccess, archive: EventArchive | None = None) -> None:
-        """`archive`: where audit events go that the table's TTL has removed."""
+    def __init__(
+        self,
+        access: TableAccess,
+        archive: EventArchive | None = None,
+        kept: UsageKept = USAGE_KEPT,
+    ) -> None:
+        """`archive`: where audit events go that the table's TTL has removed. `kept`: when the TTL
+        removes a window that is written now."""
         self._access = access
         self._archive = archive
+        self._kept = kept
         self._markers: OrderedDict[Place, int] = OrderedDict()
         """What the windows were last seen to count. It may be out of date."""
         self._free = asyncio.Semaphore(AT_ONCE)
@@ -123,7 +130,7 @@ class Books:
             used = total(one.used for one in fresh)
             # If nobody knows whether the write happened, it is sent again: the marker tells.
             answer = await self._access.call_once(
-                "update_item", add_parameters(place, used, last, seen), NO_SPAN
+                "update_item", add_parameters(place, used, last, seen, self._kept), NO_SPAN
             )
             if not isinstance(answer, Failure):
                 self._saw(place, last)

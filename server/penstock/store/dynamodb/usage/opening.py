@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from penstock.core.usage import USAGE_KEPT, UsageKept
 from penstock.errors import ConfigError
 from penstock.store.dynamodb.aws.clients import open_clients
 from penstock.store.dynamodb.aws.connection import Connection
@@ -53,13 +54,17 @@ def _no_table(location: Location) -> str:
 
 @asynccontextmanager
 async def open_aggregator(
-    location: Location, metrics: Metrics | None = None, archive: EventArchive | None = None
+    location: Location,
+    metrics: Metrics | None = None,
+    archive: EventArchive | None = None,
+    kept: UsageKept = USAGE_KEPT,
 ) -> AsyncIterator[Aggregator]:
     async with (
         open_access(location, metrics) as (access, sdk),
         open_streams(location) as streams,
     ):
-        yield Aggregator(access, streams, FindStream(sdk, location), archive=archive)
+        find_stream = FindStream(sdk, location)
+        yield Aggregator(access, streams, find_stream, archive=archive, kept=kept)
 
 
 @asynccontextmanager
@@ -76,10 +81,10 @@ async def open_access(
 
 @asynccontextmanager
 async def open_batches(
-    location: Location, archive: EventArchive | None = None
+    location: Location, archive: EventArchive | None = None, kept: UsageKept = USAGE_KEPT
 ) -> AsyncIterator[Batches]:
     async with open_access(location) as (access, _):
-        yield Batches(Books(access, archive))
+        yield Batches(Books(access, archive, kept))
 
 
 async def read_aside(location: Location) -> list[Aside]:

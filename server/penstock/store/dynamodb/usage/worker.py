@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import uuid4
 
+from penstock.core.usage import USAGE_KEPT, UsageKept
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.streams import StreamCalls, StreamError
 from penstock.store.dynamodb.items.access import TableAccess
@@ -50,17 +51,19 @@ class Aggregator:
         find_stream: Callable[[], Awaitable[str]],
         *,
         archive: EventArchive | None = None,
+        kept: UsageKept = USAGE_KEPT,
         me: str = "",
         timer_s: Callable[[], float] = time.monotonic,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
         """`find_stream` names the table's stream. `timer_s` tells when others count as dead, and
-        `clock_s` is the time on record. `archive`: where expired audit events go."""
+        `clock_s` is the time on record. `archive`: where expired audit events go. `kept`: how long
+        the table keeps usage."""
         self._access = access
         self._streams = streams
         self._find_stream = find_stream
         self._claims = Claims(access, me or uuid4().hex)
-        self._books = Books(access, archive)
+        self._books = Books(access, archive, kept)
         self._watch = Watch(CLAIM_S)
         self._timer_s = timer_s
         self._clock_s = clock_s
