@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from penstock.core.take import Key, Take, Taken
-from penstock.store.dynamodb.aws.location import ACCURACY
+from penstock.store.dynamodb.aws.errors import NOT_IN_TIME
+from penstock.store.dynamodb.aws.location import ACCURACY, CONNECTIONS
+from penstock.store.dynamodb.aws.turns import Turns
 from penstock.store.dynamodb.buckets.coordinator import Coordinator
 from penstock.store.dynamodb.buckets.hints import Hints
 from penstock.store.dynamodb.buckets.holding import HoldingSender
@@ -52,6 +54,7 @@ class TableSender(BucketSender):
     def __init__(self, traffic: "Traffic") -> None:
         self.metrics = Metrics()
         self.tracer = None
+        self.turns = Turns(CONNECTIONS, 1.0, lambda: NOT_IN_TIME)
         self._traffic = traffic
         self._random = Random(1)
 

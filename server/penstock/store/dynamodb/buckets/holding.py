@@ -52,6 +52,7 @@ class HoldingSender:
     ) -> None:
         self._sender = sender
         self.metrics = sender.metrics
+        self.turns = sender.turns
         self.tracer = sender.tracer
         self._hints = hints
         self._timer_s = timer_s
