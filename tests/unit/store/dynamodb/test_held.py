@@ -29,6 +29,8 @@ from tests.unit.store.dynamodb.scenes import (
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ON_BOTH_CLIENTS = True
+
 THOUSAND = Limit.per(1_000, MINUTE)
 T_MS = make_terms((THOUSAND,)).tolerance_ms
 
