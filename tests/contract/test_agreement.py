@@ -148,6 +148,15 @@ async def dynamodb(dynamodb_url: str) -> AsyncIterator[BucketStore]:
         yield store
 
 
+@pytest.fixture
+async def dynamodb_by_sdk(dynamodb_url: str) -> AsyncIterator[BucketStore]:
+    async with (
+        new_table(dynamodb_url, client="aioboto3") as location,
+        open_exact_on(location) as store,
+    ):
+        yield store
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)
 @given(scripts((-3_000, 90_000), 20, policies_each=20, items=3))
 async def test_sqlite_decides_as_memory_does(script: Script) -> None:
@@ -165,21 +174,29 @@ def _no_tolerance(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     terms_of_items.make_terms.cache_clear()
 
 
-@pytest.mark.usefixtures("_no_tolerance")
-@settings(
-    max_examples=60,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would take many minutes
-    suppress_health_check=SUPPRESSED,
-)
 # A minute at most, so that nothing expires. What a denied call was given back leaves an item
 # behind, which is settled, and full by the policy of then. Others have none, and that tells when
 # the clock goes back or the policy changes: so these only come where nothing is given back.
-@given(
-    scripts((0, 5_000), 12, policies_each=1, items=3)
-    | scripts((-3_000, 5_000), 12, policies_each=12, items=1)
+on_dynamodb = scripts((0, 5_000), 12, policies_each=1, items=3) | scripts(
+    (-3_000, 5_000), 12, policies_each=12, items=1
 )
+NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
+"""Shrinking would take many minutes."""
+
+
+@pytest.mark.usefixtures("_no_tolerance")
+@settings(max_examples=60, deadline=None, phases=NO_SHRINKING, suppress_health_check=SUPPRESSED)
+@given(on_dynamodb)
 async def test_dynamodb_decides_as_sqlite_does(dynamodb: BucketStore, script: Script) -> None:
     """The same, cascades in one transaction included, if no time may go unsettled."""
     async with new_sqlite() as sqlite:
         await agree(dynamodb, sqlite, script)
+
+
+@pytest.mark.usefixtures("_no_tolerance")
+@settings(max_examples=10, deadline=None, phases=NO_SHRINKING, suppress_health_check=SUPPRESSED)
+@given(on_dynamodb)
+async def test_the_sdk_decides_as_sqlite_does(dynamodb_by_sdk: BucketStore, script: Script) -> None:
+    """The same on the other client. Fewer examples, because it makes the same decisions."""
+    async with new_sqlite() as sqlite:
+        await agree(dynamodb_by_sdk, sqlite, script)

@@ -375,6 +375,15 @@ async def dynamodb(dynamodb_url: str) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
+async def dynamodb_by_sdk(dynamodb_url: str) -> AsyncIterator[Store]:
+    async with (
+        new_table(dynamodb_url, client="aioboto3") as location,
+        open_on(location) as store,
+    ):
+        yield store
+
+
+@pytest.fixture
 def _no_tolerance(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Settles every item at each new millisecond: what is decided is exact then."""
     monkeypatch.setattr(terms_of_items, "TOLERANCE", 10**12)
@@ -404,3 +413,11 @@ async def test_sqlite_decides_as_the_model_does(script: Script) -> None:
 async def test_dynamodb_decides_as_the_model_does(dynamodb: Store, script: Script) -> None:
     """The same, on a table, if no time may go unsettled."""
     await Player(dynamodb, script.kept_ms).play(script)
+
+
+@pytest.mark.usefixtures("_no_tolerance")
+@settings(max_examples=5, deadline=None, phases=NO_SHRINKING, suppress_health_check=SUPPRESSED)
+@given(scripts(24))
+async def test_the_sdk_decides_as_the_model_does(dynamodb_by_sdk: Store, script: Script) -> None:
+    """The same on the other client. Fewer examples, because it makes the same decisions."""
+    await Player(dynamodb_by_sdk, script.kept_ms).play(script)

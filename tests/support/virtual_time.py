@@ -30,6 +30,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._no_wait.now_s
 
+    def work(self, seconds: float) -> None:
+        """Let time pass while nobody waits, as if this process worked so long."""
+        self._no_wait.now_s += seconds
+
 
 def run_virtually(work: Coroutine[Any, Any, T]) -> T:
     """Like `asyncio.run`, in virtual time."""

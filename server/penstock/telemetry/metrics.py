@@ -192,7 +192,8 @@ class Metrics:
         )
         self.held_lost = self._counter(
             "penstock_held_tokens_lost_total",
-            "Tokens taken ahead that count as consumed, because a write got no answer.",
+            "Tokens taken ahead that count as consumed, because a write got no answer, or because "
+            "there was no time to give them back when the server stopped.",
         )
         self.hints = self._counters(
             "penstock_hints_total",

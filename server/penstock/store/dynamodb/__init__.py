@@ -22,6 +22,7 @@ most decisions cost one call, and no server needs a lock.
     recent hints deny the call; so a flood on an empty bucket costs no calls.
 2.  The family joins the queue of its root's item (`ItemQueue`). One write for an item is under way
     at a time. Callers that come meanwhile wait, and the next write serves all of them.
+    As many items as there are connections have a turn at a time (`aws/turns.py`).
 3.  A `Decider` decides for the callers of one turn. It never awaits. It starts from hints, which
     are what this process last saw of the items. A hint may be out of date, so it only chooses the
     next step: a read, or a write.

@@ -30,6 +30,8 @@ from tests.unit.store.dynamodb.scenes import (
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ON_BOTH_CLIENTS = True
+
 PASSES = Delay(0, operation=UPDATE)
 """No fault: it stands in the queue for an update that is to go through."""
 

@@ -15,7 +15,7 @@ import pytest
 from penstock.core.bucket import Bucket, Item, credit
 from penstock.core.limits import MILLI, NO_BOUND, Limit, Window
 from penstock.core.take import Draw, Key, Mode, Take
-from penstock.store.dynamodb.aws.location import CALL_S, Location
+from penstock.store.dynamodb.aws.location import CALL_S, ClientName, Location
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import WritePath
 from penstock.store.dynamodb.store import DynamoStore
@@ -36,6 +36,8 @@ from tests.unit.store.dynamodb.scenes import (
 from tests.unit.store.dynamodb.worker import TOP, Report, child, now
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ON_BOTH_CLIENTS = True
 
 WORKER = FilePath(__file__).parent / "worker.py"
 PROCESSES = 8
@@ -73,6 +75,7 @@ def run(workers: Sequence[Worker], location: Location, limit: Limit, **job: Any)
     for seed, worker in enumerate(workers):
         assert worker.stdin is not None
         each = {"table": location.table, "limit": limit, "begins_ms": begins_ms, "seed": seed}
+        each["client_name"] = location.client_name
         worker.stdin.write(json.dumps(each | job) + "\n")
         worker.stdin.flush()
     reports = [Report(**json.loads(_hear(worker))) for worker in workers]
@@ -101,15 +104,19 @@ async def read_levels(location: Location, children: int) -> tuple[Item, int]:
     return top, sum(item.buckets[0].consumed for item in below if item is not None)
 
 
-@pytest.mark.parametrize("children", [0, CHILDREN], ids=["alone", "cascade"])
+@pytest.mark.parametrize(
+    ("children", "client"),
+    [(0, "lean"), (CHILDREN, "lean"), (0, "aioboto3")],
+    ids=["alone", "cascade", "alone-aioboto3"],
+)
 async def test_processes_together_admit_exactly_the_burst(
-    dynamodb_url: str, workers: list[Worker], children: int
+    dynamodb_url: str, workers: list[Worker], children: int, client: ClientName
 ) -> None:
     """400 callers, no refill to speak of: all that is there, no more, and all of it on record."""
     limit = Limit.per(200, 1_000 * 365 * DAY, window=Window())
     if not children:
         limit = Limit.per(1, 365 * DAY, burst=2_000)
-    async with new_table(dynamodb_url) as location:
+    async with new_table(dynamodb_url, client=client) as location:
         total = run(workers, location, limit, children=children)
         top, below = await read_levels(location, children)
     assert top.buckets == (Bucket(limit, 0, limit.burst),)

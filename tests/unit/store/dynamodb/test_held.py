@@ -29,6 +29,8 @@ from tests.unit.store.dynamodb.scenes import (
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ON_BOTH_CLIENTS = True
+
 THOUSAND = Limit.per(1_000, MINUTE)
 T_MS = make_terms((THOUSAND,)).tolerance_ms
 
@@ -361,6 +363,23 @@ async def test_a_give_back_of_unknown_outcome_is_not_tried_again(
     assert await busy.on_record("bob") == 2 * AGAIN + 1
     assert busy.store.metrics.held_lost.value == AGAIN
     assert "keeps what was taken ahead" in caplog.text
+
+
+async def test_what_a_server_that_stops_cannot_give_back_in_time_is_counted(
+    busy: Busy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every item: what is under way may land or not, and counts as consumed."""
+    monkeypatch.setattr("penstock.store.dynamodb.buckets.holding.CLOSES_WITHIN_S", 0.05)
+    await busy.use(*[take(busy.scene.key(name), limit=THOUSAND) for name in ("bob", "eve")])
+    assert busy.held == 2 * AGAIN
+    hold = Hold(asyncio.Event())
+    busy.scene.proxy.always = hold
+    await busy.store.close()
+    assert busy.held == 0
+    assert busy.store.metrics.held_lost.value == 2 * AGAIN
+    assert "the table did not answer" in caplog.text
+    busy.scene.proxy.always = None
+    hold.event.set()
 
 
 async def test_a_crash_with_tokens_held_is_to_the_strict_side(busy: Busy) -> None:

@@ -24,6 +24,8 @@ from tests.unit.store.dynamodb.scenes import DAY, MINUTE, NOW, Scene, fits
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ON_BOTH_CLIENTS = True
+
 T_MS = 600
 MINUTELY = Limit.per(1_000, MINUTE, window=Window())
 END = NOW + MINUTE

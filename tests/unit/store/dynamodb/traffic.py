@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from penstock.core.take import Key, Take, Taken
-from penstock.store.dynamodb.aws.location import ACCURACY
+from penstock.store.dynamodb.aws.errors import NOT_IN_TIME
+from penstock.store.dynamodb.aws.location import ACCURACY, CONNECTIONS
+from penstock.store.dynamodb.aws.turns import Turns
 from penstock.store.dynamodb.buckets.coordinator import Coordinator
 from penstock.store.dynamodb.buckets.hints import Hints
 from penstock.store.dynamodb.buckets.holding import HoldingSender
@@ -36,6 +38,8 @@ class Counts:
     denied: int = 0
     denied_at_once: int = 0
     calls: Counter[str] = field(default_factory=Counter)
+    most_under_way: int = 0
+    """The most writes that one server had under way at the same time."""
 
     @property
     def writes(self) -> int:
@@ -52,8 +56,10 @@ class TableSender(BucketSender):
     def __init__(self, traffic: "Traffic") -> None:
         self.metrics = Metrics()
         self.tracer = None
+        self.turns = Turns(CONNECTIONS, 1.0, lambda: NOT_IN_TIME)
         self._traffic = traffic
         self._random = Random(1)
+        self._under_way = 0
 
     async def write(
         self,
@@ -61,11 +67,15 @@ class TableSender(BucketSender):
         callers: Sequence[Caller | None] | None = None,  # noqa: ARG002 - the real one's
         attempt: int = 1,  # noqa: ARG002
     ) -> Outcome:
+        counts = self._traffic.counts
+        self._under_way += 1
+        counts.most_under_way = max(counts.most_under_way, self._under_way)
         await asyncio.sleep(self._random.uniform(0.3, 0.7) * CALL_S)
         outcome = self._traffic.table.write(tuple(writes))
         kind = "write" if isinstance(outcome, Landed) else "lost"
         self._traffic.counts.calls["transaction" if len(writes) > 1 else kind] += 1
         await asyncio.sleep(self._random.uniform(0.3, 0.7) * CALL_S)
+        self._under_way -= 1
         return outcome
 
     async def read(
@@ -88,7 +98,7 @@ class Traffic:
         self.table = Table()
         self.counts = Counts()
         self._per_s = per_s
-        self._servers = [self._server(accuracy) for _ in range(servers)]
+        self.servers = [self._server(accuracy) for _ in range(servers)]
         self._start_s = 0.0
 
     def _server(self, accuracy: float) -> Coordinator:
@@ -111,10 +121,10 @@ class Traffic:
             await asyncio.gather(
                 *[
                     self._serve(server, Random(number), takes, until_s)
-                    for number, server in enumerate(self._servers)
+                    for number, server in enumerate(self.servers)
                 ]
             )
-        for server in self._servers:
+        for server in self.servers:
             await server.finish()
         return counted
 

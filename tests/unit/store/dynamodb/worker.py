@@ -14,8 +14,8 @@ from typing import Any
 from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import StoreError
-from penstock.store.dynamodb.aws.clients import open_clients
-from penstock.store.dynamodb.aws.location import Location
+from penstock.store.dynamodb.aws.clients import Clients, open_clients
+from penstock.store.dynamodb.aws.location import ClientName, Location
 from penstock.store.dynamodb.store import DynamoStore
 
 TOP = Key("project", "gpt-4")
@@ -39,6 +39,7 @@ class Job:
     gives_up: float = 0.0
     """The share of takes whose caller is gone after a moment."""
     callers: int = 50
+    client_name: ClientName = "lean"
 
 
 @dataclass(slots=True)
@@ -142,7 +143,8 @@ async def main(endpoint: str) -> None:
         say("ready")
         while line := await asyncio.to_thread(sys.stdin.readline):
             job = Job(**json.loads(line))
-            store = DynamoStore(clients, Location(job.table))
+            chosen = clients if job.client_name == "lean" else Clients.all_sdk(clients.sdk)
+            store = DynamoStore(chosen, Location(job.table))
             callers = Callers(store, job)
             await callers.run()
             await store.close()

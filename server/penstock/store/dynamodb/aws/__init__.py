@@ -13,6 +13,7 @@
       answers.py          what an answer says
     errors.py       what an error of AWS means: one table for every client
     connection.py   a call through the port: bounded in time, counted, skipped in an outage
+    turns.py        who calls at the moment, and who waits
     circuit.py      when an outage begins, and when it is over
     skew.py         this server's clock against DynamoDB's
     streams.py      the calls on the table's stream, by the SDK

@@ -18,6 +18,7 @@ from penstock.store.dynamodb.aws.client import (
 from penstock.store.dynamodb.aws.errors import NOT_IN_TIME, Failure, Fault
 from penstock.store.dynamodb.aws.location import CONNECTIONS
 from penstock.store.dynamodb.aws.skew import ClockSkew
+from penstock.store.dynamodb.aws.turns import Turns
 from penstock.telemetry.metrics import Metrics
 from penstock.telemetry.tracing import Span
 
@@ -25,9 +26,6 @@ LOG: Final = logging.getLogger(__name__)
 
 ANSWERS: Final = {Fault.CONDITION, Fault.CANCELLED, Fault.CONFLICT}
 """DynamoDB understood the write and answered. These are not failures of the store."""
-
-FREE_WITHIN_S: Final = 0.5
-"""The time for a call to get a free connection. The rest of its second is for DynamoDB."""
 
 READS: Final = {"get_item", "batch_get_item", "query", "scan"}
 
@@ -51,36 +49,31 @@ class Connection:
         self._skew = ClockSkew(metrics.clock_skew)
         # In the SDK, a call may time out while it waits for a connection. That looks the same as a
         # timeout of DynamoDB, although nothing was sent. So calls wait here instead.
-        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._free = Turns(CONNECTIONS, call_s, self._all_in_use)
+        self.turns = Turns(CONNECTIONS, call_s, self._all_in_use)
+        """For those who make one call at a time, under conditions that grow old. They wait for a
+        turn before they read the clock. Then their calls hardly wait for a connection."""
 
     async def call(
         self, operation: Operation, parameters: Parameters, span: Span
     ) -> Response | Failure:
         """The answer, or the Failure."""
-        # The wait for a connection is part of the call's time: its condition grows old meanwhile.
-        until_s = asyncio.get_running_loop().time() + self._call_s
-        if self._free.locked():
-            try:
-                async with asyncio.timeout(FREE_WITHIN_S):
-                    await self._free.acquire()
-            except TimeoutError:
-                return self._not_asked(f"all {CONNECTIONS} connections to DynamoDB are in use")
-        else:
-            await self._free.acquire()  # at once; a timeout would cost more than the rest
+        if (failure := await self._free.begin()) is not None:
+            return failure
         try:
-            return await self._call(operation, parameters, span, until_s)
+            return await self._call(operation, parameters, span)
         finally:
-            self._free.release()
+            self._free.end()
 
     async def _call(
-        self, operation: Operation, parameters: Parameters, span: Span, until_s: float
+        self, operation: Operation, parameters: Parameters, span: Span
     ) -> Response | Failure:
         if not self._circuit.admits(self._timer_s()):
             return self._not_asked("DynamoDB fails; not asked again for a moment")
         start_s, sent_s = time.perf_counter(), self._clock_s()
         answer: Response | Failure
         try:
-            async with asyncio.timeout_at(until_s):
+            async with asyncio.timeout(self._call_s):
                 answer = await self._calls[operation](
                     {**parameters, "ReturnConsumedCapacity": "TOTAL"}
                 )
@@ -96,6 +89,9 @@ class Connection:
         self._succeeded()
         self._count_capacity(operation, answer, span)
         return answer
+
+    def _all_in_use(self) -> Failure:
+        return self._not_asked(f"all {CONNECTIONS} connections to DynamoDB are in use")
 
     def _not_asked(self, why: str) -> Failure:
         """A failure without a call. The circuit does not count it: nothing was sent to DynamoDB."""

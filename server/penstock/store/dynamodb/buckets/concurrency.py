@@ -30,6 +30,12 @@ class ShieldedWork:
         while self._unfinished:
             await asyncio.wait(self._unfinished)
 
+    async def cancel(self) -> None:
+        """Give up what is unfinished, and wait until all of it has noticed."""
+        for work in self._unfinished:
+            work.cancel()
+        await self.finish()
+
     def _finished(self, work: asyncio.Future[Any]) -> None:
         self._unfinished.discard(work)
         if not work.cancelled():

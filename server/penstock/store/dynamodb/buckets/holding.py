@@ -6,7 +6,7 @@ item that this process holds.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -15,7 +15,7 @@ from penstock.core.limits import MILLI
 from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
-from penstock.store.dynamodb.buckets.concurrency import ShieldedWork, gather_bounded
+from penstock.store.dynamodb.buckets.concurrency import WRITES_AT_A_TIME, ShieldedWork
 from penstock.store.dynamodb.buckets.corrections import give_back_held, with_retries
 from penstock.store.dynamodb.buckets.decider import Send
 from penstock.store.dynamodb.buckets.held import Held
@@ -52,11 +52,14 @@ class HoldingSender:
     ) -> None:
         self._sender = sender
         self.metrics = sender.metrics
+        self.turns = sender.turns
         self.tracer = sender.tracer
         self._hints = hints
         self._timer_s = timer_s
         self._later = later
         self._work = ShieldedWork()
+        # Many holds may end at once. Decisions need connections, too.
+        self._give_backs = asyncio.Semaphore(WRITES_AT_A_TIME)
         self.held = Held(hints, accuracy, began=self._watch, evicted=self._return)
         self.metrics.before_reading.append(self._count)
 
@@ -126,14 +129,13 @@ class HoldingSender:
     async def _give_back(self, hold: Hold, now_ms: int) -> None:
         if not any(hold.left) and not hold.unrecorded:
             return
-        attempts = count(1)
         try:
-            image = await with_retries(
-                partial(give_back_held, self._sender, hold, now_ms, attempts), TRIES
-            )
-        except StoreError as exc:
+            image = await with_retries(partial(self._try_once, hold, now_ms, count(1)), TRIES)
+        except (StoreError, asyncio.CancelledError) as exc:
             self._hints.forget([hold.key])
             self._lose([hold])
+            if not isinstance(exc, StoreError):
+                raise
             LOG.warning("a bucket keeps what was taken ahead from it: %s", exc)
             return
         hint = None if image is None else Hint(self._view(hold.key, image), now_ms)
@@ -142,15 +144,22 @@ class HoldingSender:
         else:
             self._hints.keep({hold.key: hint})
 
+    async def _try_once(self, hold: Hold, now_ms: int, attempts: Iterator[int]) -> Image | None:
+        async with self._give_backs:
+            return await give_back_held(self._sender, hold, now_ms, attempts)
+
     def _lose(self, holds: Iterable[Hold]) -> None:
-        """Nobody knows whether tokens have gone back, or were taken: they count as consumed."""
+        """Tokens have not gone back, or nobody knows: they count as consumed."""
         self.metrics.held_lost.add(sum([sum(hold.left) for hold in holds]) / MILLI)
 
     async def finish(self) -> None:
-        """Give back all that is held."""
+        """Give back all that is held, or as much as there is time for."""
+        for key in self.held.keys:
+            if (hold := self.held.pop(key)) is not None:
+                self._return(hold)
         try:
             async with asyncio.timeout(CLOSES_WITHIN_S):
-                await gather_bounded(self.give_back(key) for key in self.held.keys)
                 await self._work.finish()
         except TimeoutError:
+            await self._work.cancel()
             LOG.warning("buckets keep what was taken ahead from them: the table did not answer")

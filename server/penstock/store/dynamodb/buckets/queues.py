@@ -102,7 +102,7 @@ class ItemQueue:
         hints = self._hints.of({take.key for waiter in waiters for take in waiter.takes})
         decider = Decider(waiters, hints, remembers_denials=self._hints.remembers_denials)
         try:
-            await self._decide(decider, waiters)
+            await self._take_turn(decider, waiters)
         except StoreError as exc:
             # The items may have changed, so their hints are worthless.
             self._hints.forget(decider.keys)
@@ -117,6 +117,16 @@ class ItemQueue:
                     waiter.answer.set_exception(StoreError(text, kind="internal"))
         else:
             self._hints.keep(decider.hints)
+
+    async def _take_turn(self, decider: Decider, waiters: Sequence[Waiter]) -> None:
+        # The turn comes before the clock is read: a condition must not grow old while it waits.
+        turns = self._sender.turns
+        if (failure := await turns.begin()) is not None:
+            raise DynamoError(failure)
+        try:
+            await self._decide(decider, waiters)
+        finally:
+            turns.end()
 
     async def _decide(self, decider: Decider, waiters: Sequence[Waiter]) -> None:
         pause = pauses()

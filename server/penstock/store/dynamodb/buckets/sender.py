@@ -42,6 +42,7 @@ class BucketSender:
     def __init__(self, access: TableAccess, tracer: Tracer | None = None) -> None:
         self._access = access
         self.metrics = access.metrics
+        self.turns = access.turns
         self.tracer = tracer
 
     async def write(

@@ -33,6 +33,7 @@ class TableAccess:
     ) -> None:
         self.table = table
         self.metrics = connection.metrics
+        self.turns = connection.turns
         self._connection = connection
         self._timer_s = timer_s
         self._call_s = call_s
