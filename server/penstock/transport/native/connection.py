@@ -106,11 +106,12 @@ class GrpcConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        if self._transport.is_closing():
+            return  # The rest has to be taken in time, too.
         if self._last_chance is not None:
             self._last_chance.cancel()
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-            self._wake_writers()
+        self._transport.resume_reading()
+        self._wake_writers()
 
     # What the turns of the event loop call.
 
@@ -134,7 +135,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def end(self) -> None:
         """End now. A client that reads is told."""
-        if self._is_paused:
+        if self._is_paused or self._transport.is_closing():
             self._transport.abort()
         else:
             self.http2.close(ErrorCode.NO_ERROR)
