@@ -1,9 +1,11 @@
 """How connections of the native transport end, over real sockets, on each event loop."""
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 from penstock.event_loop import choose_loop
@@ -12,7 +14,7 @@ from penstock.transport.native import connection as native
 from penstock.transport.native.connection import GrpcConnection
 from penstock.transport.native.shared import Shared
 
-from tests.support.http2 import PREFACE, SETTINGS, frame
+from tests.support.http2 import DATA, PREFACE, SETTINGS, frame
 from tests.support.processes import PATIENCE_S
 from tests.unit.transport.native.wire import make_shared, methods, request
 
@@ -25,6 +27,9 @@ HELLO = (
     + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**30))
 )
 """The client's windows never close, so only what TCP holds is in the way of an answer."""
+
+BROKEN = frame(DATA, 0, 0, b"x")
+"""DATA on no stream ends a connection."""
 
 ANSWER = bytes(400_000)
 
@@ -127,3 +132,53 @@ def test_a_server_that_ends_waits_for_no_client_that_has_stopped_to_read(
             await ends.shared.is_empty.wait()
 
     run(loop, stall)
+
+
+def test_a_client_that_still_sends_is_told_why_its_connection_ends(loop: str) -> None:
+    """What it sends behind its fault is read, so that the system does not reset the connection."""
+
+    async def fail(ends: Ends) -> None:
+        with ends.client:
+            await ends.send(BROKEN + bytes(2_000_000))
+            data = b""
+            while more := await ends.read(4_096):
+                data += more
+            assert data.endswith(b"frame 0 on stream 0, which is idle")
+        await ends.shared.is_empty.wait()
+
+    run(loop, fail)
+
+
+def test_a_client_that_is_gone_before_it_is_told_is_no_fault(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its system answers what we write with a reset, just before we close our side."""
+
+    async def vanish(ends: Ends) -> None:
+        with ends.client:
+            data = b""
+            while frame(SETTINGS, 1, 0) not in data:
+                data += await ends.read(4_096)
+            await ends.send(BROKEN)
+        await ends.shared.is_empty.wait()
+
+    run(loop, vanish)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_client_that_does_not_close_its_side_is_dropped(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A while after we closed ours, although it goes on sending."""
+    monkeypatch.setattr(native, "CLOSE_S", 0.05)
+
+    async def stay(ends: Ends) -> None:
+        with ends.client:
+            await ends.send(BROKEN)
+            with suppress(ConnectionError):
+                while ends.shared.connections:
+                    await ends.send(BROKEN)
+                    await asyncio.sleep(0)
+            await ends.shared.is_empty.wait()
+
+    run(loop, stay)
