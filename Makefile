@@ -25,5 +25,5 @@ protos: ## generate server/penstock/_proto from protos/
 docs: ## write the tables in docs/ that are made from the code
 	$(BIN)/python -m tests.support.doc_tables
 
-bench: ## measure (needs h2load: apt-get install nghttp2-client)
-	$(BIN)/python -m tests.benchmarks
+bench: ## measure; ARGS="wire" measures one part, ARGS="--target HOST:PORT" any server (needs h2load: apt-get install nghttp2-client)
+	$(BIN)/python -m tests.benchmarks $(ARGS)

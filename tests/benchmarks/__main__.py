@@ -1,7 +1,7 @@
 """`make bench`: what a decision costs, as ratios in one run, because machines are noisy and differ.
 
-`python -m tests.benchmarks wire` measures one part alone. `--target HOST:PORT` measures any RLS
-server on this machine that already runs with `tests/benchmarks/rules.yaml`.
+`make bench ARGS=wire` measures one part alone. `make bench ARGS="--target HOST:PORT"` measures any
+RLS server that already runs with `tests/benchmarks/rules.yaml`.
 """
 
 import argparse
@@ -12,13 +12,14 @@ from collections.abc import Callable
 from tests.benchmarks.dynamodb_client import show_client_cpu
 from tests.benchmarks.dynamodb_decisions import show_decisions
 from tests.benchmarks.dynamodb_distinct import show_distinct_keys
+from tests.benchmarks.figures import ROUNDS
 from tests.benchmarks.in_process import show_in_process
 from tests.benchmarks.insight import show_insight
 from tests.benchmarks.pauses import show_pauses
 from tests.benchmarks.simulation import show_simulation
 from tests.benchmarks.sqlite import show_sqlite
 from tests.benchmarks.tracing import show_tracing
-from tests.benchmarks.wire import ROUNDS, show_disturbed, show_many, show_target, show_wire
+from tests.benchmarks.wire import show_disturbed, show_many, show_target, show_wire
 
 
 def main() -> None:

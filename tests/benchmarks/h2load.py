@@ -5,6 +5,7 @@ import resource
 import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,26 +36,17 @@ class Answers:
     """Of all calls, sorted."""
     client_cpu_s: float
     """The processor time that h2load itself used: it shares the machine with the server."""
+    data_bytes: int
+    """Of all messages. An error of gRPC has none, and h2load takes it for an answer."""
 
-    def share_us(self, share: float) -> int:
-        """The latency that this share of the calls did not exceed."""
-        return self.latencies_us[int(share * (len(self.latencies_us) - 1))]
 
-    @property
-    def p50_us(self) -> int:
-        return self.share_us(0.5)
-
-    @property
-    def p99_us(self) -> int:
-        return self.share_us(0.99)
-
-    @property
-    def p999_us(self) -> int:
-        return self.share_us(0.999)
+def share_us(latencies_us: Sequence[int], share: float) -> int:
+    """The latency that this share of the calls did not exceed. `latencies_us` are sorted."""
+    return latencies_us[int(share * (len(latencies_us) - 1))]
 
 
 def drive(address: str, load: Load) -> Answers:
-    """Send calls to a server on this machine. AssertionError unless all are answered."""
+    """Send calls to a server. AssertionError unless all are answered, by a decision or an error."""
     with tempfile.TemporaryDirectory() as folder:
         body, log = Path(folder, "body"), Path(folder, "log")
         body.write_bytes(b"\0" + struct.pack(">I", len(MESSAGE)) + MESSAGE)
@@ -71,10 +63,13 @@ def drive(address: str, load: Load) -> Answers:
         cpu_s = _children_cpu_s() - before_s
         rows = [line.split("\t") for line in log.read_text().splitlines()]
     found = re.search(r"([\d.]+) req/s", output)
+    data = re.search(r"\((\d+)\) data$", output, re.MULTILINE)
     assert found is not None, output
+    assert data is not None, output
     assert f"{load.calls} succeeded" in output, output
     assert {status for _, status, *_ in rows} == {"200"}, output
-    return Answers(float(found[1]), tuple(sorted(int(row[2]) for row in rows)), cpu_s)
+    latencies_us = tuple(sorted(int(row[2]) for row in rows))
+    return Answers(float(found[1]), latencies_us, cpu_s, int(data[1]))
 
 
 def _children_cpu_s() -> float:

@@ -25,6 +25,7 @@ from pathlib import Path
 from penstock.core.request import Descriptor, Request
 from penstock.transport.codec import METHOD, SERVICE, encode_request
 
+from tests.benchmarks.targets import at_most, show_targets
 from tests.support.processes import HTTP, LISTENS, wait_for
 
 OURS = Path(__file__).parents[2] / "server"
@@ -174,11 +175,16 @@ def show_pauses(versions: Sequence[Path] = (OURS,)) -> None:
     )
     print("the longest that the event loop computed")
     print(f"{'':42} {'p50':>8} {'p99':>8} {'longest':>8} {'pause':>8} {'computed':>8}")
+    targets = []
     for source in versions:
         print(re.sub(str(Path.home()), "~", str(source.resolve())))
-        for what, seen in measure(source.resolve()).items():
+        found = measure(source.resolve())
+        for what, seen in found.items():
             figures = astuple(seen)
             print(f"  {what:<40} " + " ".join(f"{figure:8.1f}" for figure in figures), flush=True)
+        what = f"{RELOADED:,} rules, reloaded"
+        targets.append(at_most(f"{what}: longest pause", found[what].pause, 50, "ms"))
+    show_targets(targets)
 
 
 if __name__ == "__main__":

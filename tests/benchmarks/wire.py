@@ -1,92 +1,44 @@
-"""Whole servers over the loopback: requests a second, latency, and processor time.
+"""Whole servers over the loopback: requests a second, latency, and processor time."""
 
-Machines are noisy, and get faster and slower by themselves. So what is compared is measured in
-turns, in many short rounds. Each round has its ratio, and the median of these ratios counts.
-"""
-
-import statistics
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from threading import Event
-from typing import NamedTuple
 
-from tests.benchmarks.h2load import Answers, Load, drive
-from tests.benchmarks.servers import RULES, Target, run_ours
+from penstock.core.request import Descriptor, Request
+from penstock.transport.client import connect
+
+from tests.benchmarks.figures import (
+    ROUNDS,
+    Column,
+    Figures,
+    Round,
+    measure,
+    measure_once,
+    ratios,
+    show_table,
+)
+from tests.benchmarks.h2load import Load
+from tests.benchmarks.servers import RULES, Server, run_ours
+from tests.benchmarks.targets import Target, at_least, at_most, show_targets
 from tests.support.processes import PENSTOCK
 from tests.support.web import get
 
-ROUNDS = 5
 STORES = ("memory", "sqlite")
 TRANSPORTS = ("native", "grpcio")
 
 BUSY = Load(connections=4, in_flight=32, calls=20_000)
 ALONE = Load(connections=1, in_flight=1, calls=2_000)
-STEADY = Load(connections=4, in_flight=8, calls=4_000, per_s=125)
+STEADY = Load(connections=4, in_flight=8, calls=6_000, per_s=125)
+"""In five rounds, p99.9 is the 30th of the longest latencies."""
 MANY = Load(connections=1_000, in_flight=1, calls=100_000)
 """100 calls on each connection, so that connecting is a small part of the figures."""
 
 MANY_RULES = 5_000
-
-
-class Figures(NamedTuple):
-    """What was measured of one server under one load, in one round or as the median of some."""
-
-    per_s: float
-    cpu_us: float
-    """The server's processor time for one call."""
-    client_cpu_us: float
-    """That of h2load."""
-    p50_us: float
-    p99_us: float
-    p999_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A server under a load, and how it is called in the tables."""
-
-    name: str
-    target: Target
-    load: Load
-
-
-def measure(columns: Sequence[Column], rounds: int = ROUNDS) -> dict[str, list[Figures]]:
-    """Measure some servers in turns: the figures of each round."""
-    seen: dict[str, list[Figures]] = {column.name: [] for column in columns}
-    for _ in range(rounds):
-        for column in columns:
-            seen[column.name].append(_measure_once(column.target, column.load))
-    return seen
-
-
-def _measure_once(target: Target, load: Load) -> Figures:
-    before, before_s = target.errors(), target.cpu_s()
-    answers: Answers = drive(target.address, load)
-    cpu_us = (target.cpu_s() - before_s) / load.calls * 1e6
-    assert target.errors() == before, "some calls could not be decided"
-    client_us = answers.client_cpu_s / load.calls * 1e6
-    latencies = answers.p50_us, answers.p99_us, answers.p999_us
-    return Figures(answers.per_s, cpu_us, client_us, *latencies)
-
-
-def _median(figures: Sequence[Figures]) -> Figures:
-    return Figures(*[statistics.median(values) for values in zip(*figures, strict=True)])
-
-
-def _ratios(ours: Sequence[Figures], others: Sequence[Figures]) -> Figures:
-    """The median of the ratios of the rounds. A clock that counts in 10 ms may say 0 of others."""
-    rounds = zip(ours, others, strict=True)
-    return _median(
-        [Figures(*[a / b if b else 0.0 for a, b in zip(*pair, strict=True)]) for pair in rounds]
-    )
-
 
 LOADS = {
     "4 connections with 32 calls in flight each": BUSY,
@@ -97,62 +49,102 @@ LOADS = {
 
 def show_wire(rounds: int = ROUNDS) -> None:
     """Compare the transports on the stores that need no other machine."""
+    found: dict[Load, dict[str, Figures]] = {}
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         servers = {
             (store, transport): running.enter_context(run_ours(Path(name), store, transport))
             for store, transport in product(STORES, TRANSPORTS)
         }
         for title, load in LOADS.items():
-            columns = [Column(", ".join(key), target, load) for key, target in servers.items()]
-            pairs = [(f"{store}, native", f"{store}, grpcio") for store in STORES]
-            _show(title, measure(columns, rounds), pairs)
+            columns = [Column(", ".join(key), server, load) for key, server in servers.items()]
+            pairs = {store: (f"{store}, native", f"{store}, grpcio") for store in STORES}
+            seen = measure(columns, rounds)
+            show_table(title, seen, list(pairs.values()))
+            found[load] = {store: ratios(seen[a], seen[b]) for store, (a, b) in pairs.items()}
+    show_targets(_of_transports(found[BUSY], found[ALONE], found[STEADY]))
+
+
+def _of_transports(
+    busy: dict[str, Figures], alone: dict[str, Figures], steady: dict[str, Figures]
+) -> list[Target]:
+    """By the ratios of native to grpcio on each store."""
+    return [
+        at_least("4 connections of 32, memory: calls/s", busy["memory"].per_s, 8),
+        at_least("4 connections of 32, sqlite: calls/s", busy["sqlite"].per_s, 5),
+        at_most("4 connections of 32, memory: CPU a call", busy["memory"].cpu_us, 1 / 10),
+        at_most("4 connections of 32, sqlite: CPU a call", busy["sqlite"].cpu_us, 1 / 7),
+        at_most("one call at a time, memory: p50", alone["memory"].p50_us, 1 / 4),
+        at_most("one call at a time, sqlite: p50", alone["sqlite"].p50_us, 1 / 3),
+        at_most("a steady 500 calls/s, sqlite: p99", steady["sqlite"].p99_us, 1 / 3),
+        at_most("a steady 500 calls/s, sqlite: p99.9", steady["sqlite"].p999_us, 1 / 3),
+    ]
 
 
 def show_many(rounds: int = ROUNDS) -> None:
     """The same number of calls a second on many connections as on few?"""
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
-        columns, pairs = [], []
+        columns, pairs = [], {}
         for store in STORES:
-            target = running.enter_context(run_ours(Path(name), store, "native"))
+            server = running.enter_context(run_ours(Path(name), store, "native"))
             many, few = f"{store}, 1,000 connections", f"{store}, 4 connections"
-            columns += [Column(many, target, MANY), Column(few, target, BUSY)]
-            pairs.append((many, few))
-        title = "1,000 connections with one call in flight each, 4 connections with 32 each"
-        _show(title, measure(columns, rounds), pairs)
+            columns += [Column(many, server, MANY), Column(few, server, BUSY)]
+            pairs[store] = (many, few)
+        seen = measure(columns, rounds)
+    title = "1,000 connections with one call in flight each, 4 connections with 32 each"
+    show_table(title, seen, list(pairs.values()))
+    asked = "1,000 connections of 1 / 4 of 32, no error, {}: calls/s"
+    show_targets(
+        [
+            at_least(asked.format(store), ratios(seen[many], seen[few]).per_s, 0.7)
+            for store, (many, few) in pairs.items()
+        ]
+    )
 
 
 def show_target(address: str, rounds: int = ROUNDS) -> None:
     """The same loads on a server that runs already."""
-    target = Target(address)
-    target.check()
+    server = Server(address)
     for title, load in {**LOADS, "1,000 connections with one call in flight each": MANY}.items():
-        _show(title, measure([Column(address, target, load)], rounds))
+        show_table(title, measure([Column(address, server, load)], rounds))
 
 
 def show_disturbed(rounds: int = ROUNDS) -> None:
-    """A steady load, while operators look at 5,000 rules and at all buckets."""
-    plain, disturbed = [], []
+    """A steady load, while operators look at 5,000 rules and at 5,000 buckets."""
+    plain: list[Round] = []
+    disturbed: list[Round] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rules = folder / "rules.yaml"
-        rate = "rate_limit: {unit: hour, requests_per_unit: 9}"
+        rate = "rate_limit: {unit: year, requests_per_unit: 9}"
         more = [f"  - {{key: user, value: v{number}, {rate}}}\n" for number in range(MANY_RULES)]
         rules.write_text(RULES.read_text() + "".join(more))
-        with run_ours(folder, "sqlite", "native", rules=rules) as target:
+        with run_ours(folder, "sqlite", "native", rules=rules) as server:
+            _fill(server)
             store = f"sqlite:///{folder}/sqlite-native.db"
             for _ in range(rounds):
-                plain.append(_measure_once(target, STEADY))
-                scrapes = _repeated(lambda: get(target.http, "/metrics"))
+                plain.append(measure_once(server, STEADY))
+                scrapes = _repeated(lambda: get(server.http, "/metrics"))
                 with scrapes, _repeated(lambda: _list(store)):
-                    disturbed.append(_measure_once(target, STEADY))
-    title = "a steady 500 calls a second on SQLite with 5,000 rules"
+                    disturbed.append(measure_once(server, STEADY))
+    title = "a steady 500 calls a second on SQLite with 5,000 rules and buckets"
     looks = "scraped every second, with `bucket list`"
-    _show(title, {looks: disturbed, "undisturbed": plain}, [(looks, "undisturbed")])
+    show_table(title, {looks: disturbed, "undisturbed": plain}, [(looks, "undisturbed")])
+    ratio = ratios(disturbed, plain).p99_us
+    show_targets([at_most("disturbed / undisturbed, sqlite: p99", ratio, 1.5)])
+
+
+def _fill(server: Server) -> None:
+    """Make a bucket for each rule."""
+    with connect(server.address, 60) as client:
+        for begin in range(0, MANY_RULES, 100):
+            users = [(("user", f"v{number}"),) for number in range(begin, begin + 100)]
+            client.ask(Request("bench", tuple(Descriptor(user) for user in users)))
 
 
 def _list(store: str) -> None:
     command = [str(PENSTOCK), "bucket", "list", "--resource", "$domain:bench", "--store", store]
-    subprocess.run(command, check=True, capture_output=True)
+    listed = subprocess.run(command, check=True, capture_output=True).stdout
+    assert listed.count(b"\n") > MANY_RULES, listed[:1_000]
 
 
 @contextmanager
@@ -171,18 +163,3 @@ def _repeated(work: Callable[[], object]) -> Iterator[None]:
         finally:
             over.set()
         done.result()
-
-
-def _show(
-    title: str, rounds: dict[str, list[Figures]], pairs: Sequence[tuple[str, str]] = ()
-) -> None:
-    """A table, and below it the ratios of some pairs of its lines."""
-    heads = ("calls/s", "CPU us", "h2load us", "p50 us", "p99 us", "p99.9 us")
-    print(f"\n{title}")
-    print(f"  {'':<42}" + "".join(f" {head:>10}" for head in heads))
-    for name, figures in rounds.items():
-        print(f"  {name:<42}" + "".join(f" {value:>10,.0f}" for value in _median(figures)))
-    for ours, others in pairs:
-        ratios = _ratios(rounds[ours], rounds[others])
-        print(f"  {f'{ours} / {others}':<42}" + "".join(f" {value:>9.2f}x" for value in ratios))
-    sys.stdout.flush()

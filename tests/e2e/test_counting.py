@@ -3,9 +3,13 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.rls_client import XdsClient, entries
 from tests.support.processes import penstock
 from tests.support.web import get
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 YEAR_S = 365 * 86_400
 """A window in which no test sees a boundary, except on one day in a year."""

@@ -14,11 +14,9 @@ from tests.e2e.outage import BLIND, USERS, Outcome, RunningProxy, connect
 from tests.support.aws_proxy import Hold
 from tests.support.patient import wait_long_for_dynamodb
 from tests.support.processes import PATIENCE_S, PENSTOCK, penstock, wait_for
+from tests.support.transports import on_one_transport
 
 pytestmark = pytest.mark.usefixtures("transport")
-
-on_one_transport = pytest.mark.parametrize("transport", ["native"], indirect=True)
-"""For tests of what comes before an answer: transports have no part in it."""
 
 RULES = """\
 domain: example

@@ -68,6 +68,7 @@ def test_a_program_that_ends_in_a_block(ended_by: signal.Signals, expected: dict
     assert asyncio.run(left()) == expected
 
 
+@pytest.mark.usefixtures("transport")
 async def test_a_server_that_is_killed_in_a_block(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

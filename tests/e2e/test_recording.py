@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from tests.e2e.outage import Client
 from tests.support.metrics import read_text, sample
 from tests.support.processes import PATIENCE_S, PENSTOCK, penstock, wait_for
 from tests.support.web import decide, get
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 RULES = """\
 domain: example

@@ -17,7 +17,10 @@ from tests.support.ads import Ads, Rules, ads_server, config, limit
 from tests.support.envoy import EnvoyConfig, run_envoy
 from tests.support.metrics import read_text
 from tests.support.processes import PATIENCE_S, PENSTOCK, Penstock, penstock, wait_for
+from tests.support.transports import on_one_transport
 from tests.support.web import decide, get
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 NOWHERE = Path("/nowhere")
 """Rules don't come from files."""
@@ -57,6 +60,7 @@ def remaining(server: Penstock, domain: str, key: str) -> int | None:
     return int(found[1]) if found and page.status == 200 else None if page.status == 429 else 0
 
 
+@on_one_transport
 def test_nothing_is_served_before_the_first_rules(tmp_path: Path, ads: Ads) -> None:
     """Unless it is forced. A signal meanwhile ends the server at once, and well."""
     log = tmp_path / "log"
@@ -126,6 +130,7 @@ def test_health_may_need_rules(tmp_path: Path, ads: Ads) -> None:
     assert seen == [(500, 503, False), (200, 200, True), (500, 503, False)]
 
 
+@on_one_transport
 def test_a_server_goes_on_without_its_control_plane(tmp_path: Path) -> None:
     """By the rules that it has, and takes the new ones when the control plane is back."""
     with ads_server() as first, following(tmp_path, first, **FORCED) as server:
@@ -144,6 +149,7 @@ def test_a_server_goes_on_without_its_control_plane(tmp_path: Path) -> None:
             assert remaining(server, "shop", "user") == 6
 
 
+@on_one_transport
 def test_workers_share_one_stream(tmp_path: Path, ads: Ads) -> None:
     """All of them follow. A worker that takes the place of another has the rules at once."""
     ads.publish(config("shop", limit("user", n=1_000)))
@@ -167,6 +173,7 @@ def test_workers_share_one_stream(tmp_path: Path, ads: Ads) -> None:
     assert "penstock_xds_connected 1" in counted
 
 
+@on_one_transport
 def test_twenty_thousand_rules_change_while_calls_are_answered(tmp_path: Path, ads: Ads) -> None:
     """Every call gets its answer, by the old rules or the new. The response has 6 MB."""
     ads.publish(config("shop", limit("user", n=1_000_000)))

@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+import pytest
 from penstock.transport.grpcio import GrpcServer
 from penstock.transport.native.server import NativeServer
 
@@ -10,3 +11,6 @@ MakeServer: TypeAlias = type[GrpcServer] | type[NativeServer]
 
 TRANSPORTS: dict[str, MakeServer] = {"native": NativeServer, "grpcio": GrpcServer}
 """By the name that `--transport` has for them."""
+
+on_one_transport = pytest.mark.parametrize("transport", ["native"], indirect=True)
+"""For tests of what does not depend on the transport, in a file whose tests run on each."""

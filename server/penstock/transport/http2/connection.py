@@ -93,8 +93,8 @@ class Connection:
     def respond(self, stream_id: int, head: bytes, data: bytes, tail: bytes) -> None:
         """Send a whole answer. The blocks `head` and `tail` come from `encode_block`.
 
-        Without `head` and `data` the tail is the whole answer. If the stream is gone or answered,
-        nothing happens; this is so for all that names a stream.
+        Without `head` and `data` the tail is the whole answer, and without `tail` the data ends it.
+        If the stream is gone or answered, nothing happens; this is so for all that names a stream.
         """
         stream = self._unanswered(stream_id)
         if stream is not None:

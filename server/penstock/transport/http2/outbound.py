@@ -74,6 +74,7 @@ class Outbound:
             and most <= self._max_frame
             and head
             and size
+            and tail
             and not self._table_update
         ):
             self._room -= size
@@ -111,8 +112,7 @@ class Outbound:
         if stream.waiting is not None:
             stream.tail = block
         else:
-            self._send_block(stream, block, ends=True)
-            self._finish(stream)
+            self._end(stream, block)
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
         """Tell the peer that a stream is gone, whether we know the stream or not."""
@@ -212,8 +212,15 @@ class Outbound:
         stream.waiting = None
         self._queue.pop(stream.id, None)
         if stream.tail is not None:
-            self._send_block(stream, stream.tail, ends=True)
-            self._finish(stream)
+            self._end(stream, stream.tail)
+
+    def _end(self, stream: Stream, tail: bytes) -> None:
+        if tail:
+            self._send_block(stream, tail, ends=True)
+        else:
+            # Empty, so that no window is in its way.
+            self.buffer += frame(DATA, END_STREAM, stream.id, b"")
+        self._finish(stream)
 
     def _finish(self, stream: Stream) -> None:
         """The answer is complete."""

@@ -21,5 +21,7 @@ Calls that stay open (`streaming.py`) are tasks. A call without its message wait
 `unfinished.py`, for a bounded time and with a bounded number of others.
 
 All that is answered in one turn of the loop leaves in one write. How a call ends is a block of
-headers that is made once (`status.py`). `server.py` starts all this, drains it and stops it.
+headers that is made once (`status.py`). A connection that is over closes its side, and reads for a
+bounded time what the client still sends, so that the client gets the last answers. `server.py`
+starts all this, drains it and stops it.
 """

@@ -7,6 +7,7 @@ does not read is not read from, and is dropped after a while.
 import asyncio
 import logging
 import ssl
+from contextlib import suppress
 from typing import Final, cast
 
 from penstock.transport.client_names import REFUSED
@@ -31,7 +32,7 @@ OPENING_BYTES: Final = 1_024
 sends the same list again and again."""
 
 CLOSE_S: Final = 1.0
-"""For the last bytes to be taken by the client, once a connection is over."""
+"""For the client to take the last bytes and to close its side, once a connection is over."""
 
 UNKNOWN_CLIENT: Final = Opening(None, failed(Code.PERMISSION_DENIED, REFUSED))
 
@@ -53,6 +54,8 @@ class GrpcConnection(asyncio.Protocol):
         # Writing.
         self._is_flush_due = False
         self._is_paused = False
+        self._is_leaving = False
+        """Nothing more is written, and what comes is dropped."""
         self._writers: dict[int, asyncio.Future[None]] = {}
         """Streams that wait until what they wrote has left, by their number."""
         # Time.
@@ -95,27 +98,29 @@ class GrpcConnection(asyncio.Protocol):
         for timer in (self._timer, self._last_chance):
             if timer is not None:
                 timer.cancel()
-        for call in list(self._calls.values()):
-            call.cancel()
-        self._calls.clear()
+        self._cancel_calls()
 
     def pause_writing(self) -> None:
         self._is_paused = True
-        self._transport.pause_reading()
-        self._drop_after(self.shared.bounds.pong_within_s)
+        if not self._is_leaving:
+            self._transport.pause_reading()
+            self._drop_after(self.shared.bounds.pong_within_s)
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        if self._is_leaving:
+            return  # The rest has to be taken in time, too.
         if self._last_chance is not None:
             self._last_chance.cancel()
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-            self._wake_writers()
+        self._transport.resume_reading()
+        self._wake_writers()
 
     # What the turns of the event loop call.
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Work on what came. `flush` has to follow."""
+        if self._is_leaving:
+            return
         for event in self.http2.receive(data, now_s):
             self._handle(event)
         if self._writers:
@@ -134,7 +139,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def end(self) -> None:
         """End now. A client that reads is told."""
-        if self._is_paused:
+        if self._is_paused or self._is_leaving:
             self._transport.abort()
         else:
             self.http2.close(ErrorCode.NO_ERROR)
@@ -166,15 +171,32 @@ class GrpcConnection(asyncio.Protocol):
     def flush(self) -> None:
         self._is_flush_due = False
         http2, transport = self.http2, self._transport
-        if transport.is_closing():
+        if self._is_leaving or transport.is_closing():
             return
         if http2.has_output:
             transport.write(http2.output())
         if http2.is_over:
             if http2.fault is not None:
                 LOG.debug("ending the connection of %s: %s", self.peer, http2.fault.reason)
+            self._leave()
+
+    def _leave(self) -> None:
+        """Close our side, and read until the client closes its own.
+
+        If a socket is closed with unread bytes, the system resets the connection, and the client
+        may lose what it was told last (RFC 9293 section 3.6.1).
+        """
+        self._is_leaving = True
+        transport = self._transport
+        if transport.can_write_eof() and not transport.is_closing():
+            with suppress(OSError):  # The client is gone already.
+                transport.write_eof()
+            if self._is_paused:
+                transport.resume_reading()
+        else:  # TLS has no half of a connection.
             transport.close()
-            self._drop_after(CLOSE_S)
+        self._drop_after(CLOSE_S)
+        self._cancel_calls()
 
     # Events of HTTP/2.
 
@@ -209,6 +231,11 @@ class GrpcConnection(asyncio.Protocol):
         for stream_id, written in self._writers.items():
             if not self._is_paused and not self.http2.queued(stream_id) and not written.done():
                 written.set_result(None)
+
+    def _cancel_calls(self) -> None:
+        for call in list(self._calls.values()):
+            call.cancel()
+        self._calls.clear()
 
     # Time.
 

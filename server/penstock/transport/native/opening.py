@@ -21,6 +21,12 @@ CONTENT_TYPE: Final = "application/grpc"
 NOT_GRPC: Final = http_error(415)
 NOT_POST: Final = http_error(405, [("allow", "POST")])
 
+THIS_PORT: Final = (
+    b"This is the gRPC port of Penstock, a rate-limit server. It only takes calls of gRPC.\n"
+    b"Penstock has other ports for HTTP requests, and for metrics and the console.\n"
+)
+"""For a person with a browser."""
+
 ACCEPTED: Final = (("grpc-accept-encoding", ",".join(ENCODINGS)),)
 
 
@@ -31,7 +37,9 @@ class Opening:
     method: Method | None
     """None for a call that is refused."""
     refusal: bytes = b""
-    """The block of headers that is the whole answer then."""
+    """The block of headers that is the answer then."""
+    text: bytes = b""
+    """What follows the headers of a refusal, for whoever does not speak gRPC."""
     timeout_s: float | None = None
     """How long the client waits, from its headers on."""
     decompress: Decompress | None = None
@@ -40,10 +48,11 @@ class Opening:
 
 def open_call(head: Head, methods: Methods) -> Opening:
     if head.method != "POST":
-        return Opening(None, NOT_POST)
+        # An answer to HEAD has no text (RFC 9110, section 9.3.2).
+        return Opening(None, NOT_POST, b"" if head.method == "HEAD" else THIS_PORT)
     fields = dict(head.headers)
     if not _is_grpc(fields.get("content-type", "")):
-        return Opening(None, NOT_GRPC)
+        return Opening(None, NOT_GRPC, THIS_PORT)
     method = _find(head.path, methods)
     if method is None:
         return _refuse(Code.UNIMPLEMENTED, "Method not found!")
@@ -63,7 +72,12 @@ def open_call(head: Head, methods: Methods) -> Opening:
         metadata = read_metadata(head.headers)
     except ValueError as exc:
         return _refuse(Code.INTERNAL, str(exc))
-    return Opening(method, b"", timeout_s, ENCODINGS[str(encoding)], metadata)
+    return Opening(
+        method,
+        timeout_s=timeout_s,
+        decompress=ENCODINGS[str(encoding)],
+        metadata=metadata,
+    )
 
 
 def _refuse(code: Code, text: str) -> Opening:

@@ -47,4 +47,9 @@ class RefusedCall(OpenCall):
 
     def _answer(self) -> None:
         self._connection.forget(self._stream_id)
-        self._connection.http2.respond(self._stream_id, b"", b"", self._opening.refusal)
+        refusal, text = self._opening.refusal, self._opening.text
+        http2 = self._connection.http2
+        if text:
+            http2.respond(self._stream_id, refusal, text, b"")
+        else:
+            http2.respond(self._stream_id, b"", b"", refusal)

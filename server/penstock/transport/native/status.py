@@ -48,8 +48,9 @@ def failed_tail(code: Code, text: str) -> bytes:
 
 
 def http_error(status: int, headers: Iterable[tuple[str, str]] = ()) -> bytes:
-    """A whole answer to what is HTTP, but not gRPC."""
-    return encode_block(((":status", str(status)), *headers))
+    """The head of an answer to what is HTTP, but not gRPC."""
+    kind = ("content-type", "text/plain; charset=utf-8")
+    return encode_block(((":status", str(status)), kind, *headers))
 
 
 def _status(code: Code, text: str) -> Trailers:

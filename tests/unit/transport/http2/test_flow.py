@@ -53,6 +53,17 @@ def test_an_answer_may_be_a_tail_alone() -> None:
     assert peer.server.open_streams == 0
 
 
+def test_data_without_a_tail_ends_its_answer() -> None:
+    """As HTTP has it without gRPC: also where data has to wait for its window."""
+    peer = Peer()
+    peer.told(set_window(1))
+    peer.send(request(1))
+    peer.server.respond(1, HEAD, b"no", b"")
+    assert peer.heard() == ["HEADERS 1", "DATA 1 n"]
+    assert peer.told(window_update(1, 1)) == ["DATA 1 o", "DATA 1  END"]
+    assert peer.server.open_streams == 0
+
+
 def test_an_answer_may_be_sent_in_steps() -> None:
     """For streams that stay open."""
     peer = Peer()

@@ -119,7 +119,9 @@ def test_the_ends_of_calls_are_as_clients_expect_them() -> None:
     tail = [("grpc-status", "13"), ("grpc-message", "x")]
     assert decoded(failed_tail(Code.INTERNAL, "x")) == tail
     assert decoded(ok_tail(notes)) == [("grpc-status", "0"), *notes]
-    assert decoded(http_error(405, [("allow", "POST")])) == [(":status", "405"), ("allow", "POST")]
+    plain = ("content-type", "text/plain; charset=utf-8")
+    refused = [(":status", "405"), plain, ("allow", "POST")]
+    assert decoded(http_error(405, [("allow", "POST")])) == refused
 
 
 @pytest.mark.parametrize(

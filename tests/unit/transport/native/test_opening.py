@@ -9,6 +9,7 @@ from penstock.transport.native.opening import Opening, open_call
 
 ECHO = Unary(lambda message, _: message)
 METHODS: Methods = {"/a.B/Echo": ECHO}
+PLAIN = {"content-type": "text/plain; charset=utf-8"}
 GRPC = ("content-type", "application/grpc")
 
 
@@ -45,14 +46,17 @@ def test_grpc_may_name_a_codec(kind: str) -> None:
 def test_what_is_no_grpc_is_an_error_of_http(kind: str) -> None:
     """415, by the gRPC protocol, also without a content-type."""
     headers = [("content-type", kind)] if kind else []
-    assert refusal(open_call(head(*headers), METHODS)) == {":status": "415"}
+    opening = open_call(head(*headers), METHODS)
+    assert refusal(opening) == {":status": "415", **PLAIN}
+    assert b"the gRPC port" in opening.text
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "CONNECT", "post"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS", "CONNECT", "post"])
 def test_other_methods_of_http_are_told_which_one_is_allowed(method: str) -> None:
-    """405, by RFC 9110."""
-    answer = refusal(open_call(head(GRPC, method=method), METHODS))
-    assert answer == {":status": "405", "allow": "POST"}
+    """405, by RFC 9110. The text says what this port is, except to HEAD."""
+    opening = open_call(head(GRPC, method=method), METHODS)
+    assert refusal(opening) == {":status": "405", "allow": "POST", **PLAIN}
+    assert (b"the gRPC port" in opening.text) == (method != "HEAD")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 from penstock.transport.call_bounds import CallBounds
+from penstock.transport.native.opening import THIS_PORT
 from penstock.transport.native.refused import ENOUGH_BYTES
 
 from tests.support.http2 import (
@@ -44,6 +45,19 @@ async def test_a_request_that_came_whole_is_refused_at_once() -> None:
     wire = Wire({})
     wire.send(request(1, path=b"/no.Such/Method"))
     assert kinds(wire) == [HEADERS]
+
+
+async def test_a_browser_is_told_in_words_what_the_port_is() -> None:
+    """The text ends the answer: no trailers follow, which browsers would not show."""
+    wire = Wire({})
+    head = call_headers(b"/", method=b"GET")
+    wire.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, head))
+    assert kinds(wire) == [HEADERS, DATA, DATA]
+    assert wire.answers()[1][":status"] == "405"
+    written = b"".join(wire.writes)
+    assert THIS_PORT in written
+    assert written.endswith(frame(DATA, END_STREAM, 1))
+    assert wire.connection.http2.open_streams == 0
 
 
 async def test_a_long_request_is_refused_before_its_end() -> None:

@@ -118,7 +118,10 @@ def ping(connection: socket.socket) -> None:
 async def test_a_client_that_sends_and_never_reads_is_dropped() -> None:
     """It is not read from once its answers pile up, so memory is bounded; others are served."""
     bounds = ConnectionBounds(pong_within_ms=300)
-    async with serving(bounds) as (_, address):
+    listening = socket.create_server(("127.0.0.1", 0))
+    # Else TCP would hold megabytes of answers.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    async with serving(bounds, listening) as (_, address):
         port = int(address.rpartition(":")[2])
 
         def flood() -> int:

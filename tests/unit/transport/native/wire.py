@@ -79,6 +79,9 @@ class Wire(asyncio.Transport):
         self.writes.append(bytes(data))
         self.written.set()
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def is_closing(self) -> bool:
         return self._is_closing
 
