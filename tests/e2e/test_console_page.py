@@ -13,6 +13,7 @@ from tests.e2e.console_store import CROWD, RULES, fill_store
 from tests.support.chromium import MISSING, Page, chromium, find_chromium, open_page
 from tests.support.markdown import ROOT
 from tests.support.processes import Penstock, penstock
+from tests.support.rules import replace_rules
 from tests.support.web import decide
 
 PICTURES = ROOT / "tests/artefacts/console"
@@ -100,6 +101,34 @@ async def test_live_load_shows_up(page: Page, server: Penstock) -> None:
     denials = await page.text(".denials")
     assert "user=bob" in denials
     await keep_pictures(page, "now")
+
+
+async def test_what_is_wrong_is_shown_until_it_is_mended(
+    page: Page, server: Penstock, rules: Path
+) -> None:
+    """Rules with errors, and errors of the store. What was wrong once is no warning for ever."""
+    await show(page, server)
+    fact = "document.querySelector('.fact.warn')?.innerText"
+    replace_rules(rules, f"{RULES}what: 1\n")
+    told = await page.wait_for(fact)
+    assert re.search(r"the last load failed, the last good rules are in force: .*'what'", told)
+    replace_rules(rules, RULES)
+    await page.wait_for(f"{fact} === undefined")
+    store = """(async (lately) => {
+      const { nowView } = await import("/console/now.js");
+      const { get } = await import("/console/api.js");
+      const overview = await get("overview");
+      const points = Array(14).fill({ ...overview.rates.points.at(-1), store_errors: 0 });
+      points[points.length - lately] = { ...points[0], store_errors: 3 };
+      const view = nowView();
+      const store = { kind: "sqlite", errors: 3 };
+      await view.refresh({ ...overview, store, rates: { step_ms: 5000, points } });
+      return view.element.querySelector(".fact:nth-child(3)");
+    })"""
+    old = f"{store}(13).then((fact) => [fact.className, fact.innerText])"
+    assert await page.run(old) == ["fact ", "SQLite no errors lately, 3 since the start"]
+    new = f"{store}(12).then((fact) => [fact.className, fact.innerText])"
+    assert await page.run(new) == ["fact warn", "SQLite 3 errors in the last minute"]
 
 
 async def test_a_limited_entity_is_found_in_two_clicks(page: Page, server: Penstock) -> None:

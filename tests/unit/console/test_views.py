@@ -46,6 +46,7 @@ class Stage:
             lambda: 30,
             lambda: ["$domain:d"],
             lambda: ["rules from here"],
+            lambda: "",
             conceal,
             lambda: NOW,
         )

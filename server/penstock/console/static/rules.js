@@ -19,11 +19,15 @@ export function rulesView() {
   const more = h("button", { class: "quiet", type: "button", onclick: () => { wanted.limit = Math.min(1000, wanted.limit + 3 * PAGE); refresh(); } }, "Show more");
   const count = h("p", { class: "span" });
   const about = h("p", { class: "span" });
-  const element = h("div", { class: "view" }, h("h1", {}, "Rules in force"), about,
+  const failure = h("p", { class: "problem lines" });
+  const element = h("div", { class: "view" }, h("h1", {}, "Rules in force"), about, failure,
     card("Rules", [filter, over], table, nothing, count, more));
 
   async function refresh(overview) {
-    if (overview) say(about, overview.rules.about.join(" · "));
+    if (overview) {
+      say(about, overview.rules.about.join(" · "));
+      say(failure, overview.rules.error ? `The last load failed, the last good rules are in force:\n${overview.rules.error}` : "");
+    }
     const asked = { ...wanted };
     const answer = await get("rules", asked);
     if (asked.contains !== wanted.contains || asked.over !== wanted.over) return;
