@@ -14,6 +14,7 @@ from penstock.core.limits import Limit, Window
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule, Rules
 from penstock.insight.insight import Insight
+from penstock.insight.windows import RULES_KEPT
 from penstock.service.answer import Options
 from penstock.service.limiter import Limiter
 from penstock.service.policies import Policies
@@ -37,7 +38,7 @@ class Stage:
         self.rules: Rules = {"d": Domain("d", Children(nodes))}
         policies = Policies(self.store.policy, 0, lambda: NOW)
         self.limiter = Limiter(self.store, Options(), lambda: NOW, policies, insight=self.insight)
-        self.limiter.use(self.rules)
+        self.use(self.rules)
         self.inside = Inside(
             self.insight,
             self.store,
@@ -50,6 +51,10 @@ class Stage:
             conceal,
             lambda: NOW,
         )
+
+    def use(self, rules: Rules) -> None:
+        self.rules = rules
+        self.limiter.use(rules)
 
     async def ask(self, *entries: tuple[str, str]) -> None:
         await self.limiter.answer(self.limiter.prepare(Request("d", (Descriptor(entries),))))
@@ -123,6 +128,35 @@ async def test_rules_are_found_by_text_and_page_by_page() -> None:
     assert [(row["rule"], row["requests"], row["denials"]) for row in answer["rules"]] == [
         ("d.k3", 14, 4)
     ]
+
+
+async def test_rules_of_one_name_are_two_rows() -> None:
+    """A key may have a dot. The rules share their counts, which are those of all workers."""
+    stage = Stage()
+    rule = Rule("d.a.b", LIMITS)
+    nodes = [Node("a.b", rule=rule), Node("a", children=Children([Node("b", rule=rule)]))]
+    stage.use({"d": Domain("d", Children(nodes))})
+    for _ in range(3):
+        await stage.ask(("a.b", "v"))
+    await stage.ask(("a", "v"), ("b", "v"))
+    part = await stage.part("rules")
+    for parts, count in (([part], 4), ([part, part], 8)):
+        rows = VIEWS["rules"].join(parts, {})["rules"]
+        assert [(row["rule"], row["requests"]) for row in rows] == [("d.a.b", count)] * 2
+
+
+async def test_a_count_of_a_rule_is_never_too_low() -> None:
+    """With more rules than are kept, each count says by how much it may be too high."""
+    stage = Stage()
+    nodes = [Node(f"k{number}", rule=Rule(f"d.k{number}", LIMITS)) for number in range(3_000)]
+    stage.use({"d": Domain("d", Children(nodes))})
+    for number in range(3_000):
+        await stage.ask((f"k{number}", "v"))
+    rows = (await stage.get("rules", limit="1000", contains="d.k2"))["rules"]
+    assert len(rows) == 1_000
+    assert all(1 <= row["requests"] <= 1 + row["error"] for row in rows)
+    assert 0 < max(row["error"] for row in rows) <= 3_000 // (RULES_KEPT + 1)
+    assert all(row["denials"] == 0 for row in rows)
 
 
 async def test_tops_of_two_workers_are_one_list() -> None:

@@ -31,13 +31,19 @@ export function rulesView() {
     const asked = { ...wanted };
     const answer = await get("rules", asked);
     if (asked.contains !== wanted.contains || asked.over !== wanted.over) return;
-    follow(body, answer.rules, (row) => row.rule, makeRow);
+    follow(body, answer.rules.map(keyed), (row) => row.key, makeRow);
     table.hidden = !answer.rules.length;
     nothing.hidden = Boolean(answer.rules.length);
     more.hidden = answer.next === null || wanted.limit >= 1000;
     say(count, answer.rules.length < answer.count ? `${whole(answer.rules.length)} of ${whole(answer.count)} rules. Filter to find others.` : "");
   }
   return { element, refresh, title: "Rules" };
+}
+
+/** A changed rule is another row. Two rules may have one name, so the place counts, too. */
+function keyed(row, place) {
+  const { requests, denials, error, ...rule } = row;
+  return { ...row, key: `${place} ${JSON.stringify(rule)}` };
 }
 
 function makeRow(row) {
@@ -51,9 +57,15 @@ function makeRow(row) {
   return {
     element,
     update(now) {
-      say(asked, now.requests ? whole(now.requests) : "–");
-      say(denied, now.denials ? whole(now.denials) : "–");
-      denied.classList.toggle("some", now.denials > 0);
+      say(asked, counted(now.requests, now.error));
+      say(denied, counted(now.denials, now.error));
+      denied.classList.toggle("some", now.denials > now.error);
     },
   };
+}
+
+/** A count, which may be too high by an error. */
+function counted(count, error) {
+  if (!count) return "–";
+  return error < count ? `${whole(count)}${error ? ` (up to ${whole(error)} too many)` : ""}` : `at most ${whole(count)}`;
 }
