@@ -246,6 +246,13 @@ def ask(address: str, path: str, headers: Mapping[str, str]) -> Page:
         connection.close()
 
 
+def test_a_slash_at_the_end_leads_to_the_page(server: Penstock) -> None:
+    """The paths in the page are relative to /console. Who may not see the page is not led there."""
+    page = ask(server.debug, "/console/", {})
+    assert (page.status, page.headers["Location"]) == (308, "../console")
+    assert ask(server.debug, "/console/", {"Host": "evil.example:6070"}).status == 403
+
+
 def test_a_name_of_the_web_that_leads_here_is_refused(server: Penstock) -> None:
     """DNS rebinding: the browser of somebody on this machine would ask with such a name."""
     for path in ("/console", "/api/top"):
