@@ -3,7 +3,8 @@
 import { get } from "./api.js";
 import { TimePlot } from "./chart.js";
 import { card, choice, empty, follow, h, say } from "./dom.js";
-import { clock, duration, entityLink, isRule, limit, micros, percent, resource, short, whole } from "./format.js";
+import { clock, duration, isRule, limit, micros, percent, resource, short, whole } from "./format.js";
+import { entityName } from "./names.js";
 
 const LEAST_POINTS = 60;
 const LATEST = 12;
@@ -127,7 +128,7 @@ function makeLimited() {
 
 function makeTopRow(row) {
   const name = row.entity !== null
-    ? h("a", { href: entityLink(row.entity, row.resource), class: "name" }, row.entity)
+    ? entityName(row.entity, row.resource)
     : h("span", { class: "name" }, row.rule ?? resource(row.resource));
   const place = row.entity === null ? null : h("span", { class: isRule(row.resource) ? "tag domain" : "tag" }, resource(row.resource));
   const bar = h("span", { class: "share", "aria-hidden": "true" }, h("span", {}));
@@ -186,7 +187,7 @@ function makeDenialRow(denial) {
   const wait = h("td", { class: "wait" });
   const element = h("tr", {},
     h("td", { class: "when" }, time),
-    h("th", { scope: "row" }, h("a", { href: entityLink(denial.entity, denial.resource), class: "name" }, denial.entity),
+    h("th", { scope: "row" }, entityName(denial.entity, denial.resource),
       h("span", { class: isRule(denial.resource) ? "tag domain" : "tag" }, resource(denial.resource))),
     h("td", { class: "by" }, `${limit(denial.limit)}${whose}`, denial.passed ? h("span", { class: "tag passed" }, "passed") : null),
     times, wait);

@@ -1,7 +1,7 @@
 // The rules in force, with what hits them.
 
 import { get } from "./api.js";
-import { card, choice, empty, follow, h, say } from "./dom.js";
+import { card, choice, empty, follow, h, once, say } from "./dom.js";
 import { limit, whole } from "./format.js";
 
 const PAGE = 100;
@@ -9,7 +9,7 @@ const PAGE = 100;
 export function rulesView() {
   const wanted = { contains: "", over: "minute", limit: PAGE };
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Rules that contain", spellcheck: "false",
-    oninput: () => { wanted.contains = filter.value.trim(); wanted.limit = PAGE; refresh(); } });
+    oninput: once(() => { wanted.contains = filter.value.trim(); wanted.limit = PAGE; return refresh(); }) });
   const over = choice("Time", [["minute", "Minute"], ["hour", "Hour"]], wanted.over, (value) => { wanted.over = value; refresh(); });
   const body = h("tbody", {});
   const titles = ["Rule", "Limits", "Asked", "Denied"];
