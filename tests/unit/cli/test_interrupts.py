@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import PATIENCE_S, PENSTOCK, wait_for
+from tests.support.terminals import Terminal
 from tests.unit.cli.command import run
 
 MANY = 20_000
@@ -103,15 +104,12 @@ def test_what_takes_longer_than_a_second_shows_progress(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "none")
     os.mkfifo(tmp_path / "slow")
-    screen, terminal = pty.openpty()
+    terminal = Terminal()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         arguments = [part.replace("PORT", str(deaf.getsockname()[1])) for part in command]
-        with started(tmp_path, *arguments, stdout=subprocess.DEVNULL, stderr=terminal):
-            os.close(terminal)
-            shown = ""
-            while not re.search(f"{doing}.* … [0-9]+ s", shown):
-                shown += os.read(screen, 10_000).decode()
-    os.close(screen)
+        with started(tmp_path, *arguments, stdout=subprocess.DEVNULL, stderr=terminal.theirs):
+            terminal.read_until(lambda text: re.search(f"{doing}.* … [0-9]+ s", text), doing)
+    terminal.close()
 
 
 def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:
