@@ -209,6 +209,7 @@ class Answering:
             lambda: self._rule_count,
             lambda: [rule_key(name, (), settings.cache_key_prefix)[1] for name in self._rules],
             lambda: list(feed.lines()),
+            lambda: feed.error,
             make_conceal(cast("Values", settings.console_values), settings.record_hash_key),
             clock_ms,
         )
@@ -286,6 +287,10 @@ class Answering:
 
     async def read_rules(self) -> bytes:
         return as_comments(self._feed.lines()) + await join(rule_pieces(self._rules))
+
+    @property
+    def load_error(self) -> str:
+        return self._feed.error
 
     @property
     def running_workers(self) -> int:

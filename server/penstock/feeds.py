@@ -29,6 +29,11 @@ class Feed(Protocol):
         """What operators want to know about the source of the rules."""
         ...
 
+    @property
+    def error(self) -> str:
+        """Why the last load failed; empty if the last load did not fail."""
+        ...
+
 
 class FileFeed:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -45,6 +50,10 @@ class FileFeed:
     def lines(self) -> Iterator[str]:
         yield f"rules from {self._path}"
 
+    @property
+    def error(self) -> str:
+        return self._watcher.error
+
 
 class XdsFeed:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -60,6 +69,10 @@ class XdsFeed:
 
     def lines(self) -> Iterator[str]:
         yield from self._client.status.lines()
+
+    @property
+    def error(self) -> str:
+        return self._client.status.error
 
 
 def make_feed(settings: Settings, metrics: Metrics) -> Feed:

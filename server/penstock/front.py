@@ -67,6 +67,11 @@ class Engine(Protocol):
 
     @property
     def running_workers(self) -> int: ...
+    @property
+    def load_error(self) -> str:
+        """Why the last load of rules failed in this process; empty if it did not."""
+        ...
+
     async def read_view(self, name: str, query: Mapping[str, str], *, of_all: bool) -> list[Any]:
         """What the console wants to know of one of the processes that answer calls, or of all."""
         ...

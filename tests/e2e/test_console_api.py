@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from penstock.cli.styled import text_of
+from penstock.cli.top_client import Snapshot, View
+from penstock.cli.top_frame import head_lines
 from penstock.console.console import VIEWS
 
 from tests.e2e.console_store import RULES, fill_store
 from tests.support.markdown import ROOT
 from tests.support.processes import PATIENCE_S, Penstock, penstock, wait_for
+from tests.support.rules import replace_rules
 from tests.support.web import Page, decide, get, post
 
 DOCS = ROOT / "docs/console.md"
@@ -163,6 +167,35 @@ def test_counts_are_those_of_all_workers(server: Penstock) -> None:
     }
 
 
+def test_rules_that_can_not_be_used_are_told_until_they_are_mended(server: Penstock) -> None:
+    """With the error, which quotes the file: it is escaped, and has a bound."""
+    rules = Path(read(server, "overview")["rules"]["about"][0].removeprefix("rules from "))
+
+    def told() -> dict[str, Any]:
+        found: dict[str, Any] = read(server, "overview")["rules"]
+        assert found["last_load_failed"] == bool(found["error"])
+        return found
+
+    broken = "\n".join(f'"key{number}\\e[2J": 1' for number in range(30))
+    replace_rules(rules, f"{RULES}{broken}\n")
+    wait_for(lambda: told()["last_load_failed"], "the error")
+    lines = told()["error"].split("\n")
+    assert re.search(r"rules\.yaml:\d+: .*unknown key 'key0\\x1b\[2J'", lines[0])
+    assert (len(lines), lines[-1]) == (11, "… (20 more)")
+    (line,) = [
+        text_of(one) for one in head_lines(snapshot(server), "here") if "old rules" in text_of(one)
+    ]
+    assert line == f"the last load of rules failed, old rules stay: {lines[0]}"
+    replace_rules(rules, RULES)
+    wait_for(lambda: not told()["last_load_failed"], "the mended rules")
+    assert told()["failed_loads"] >= 1
+    assert not [one for one in head_lines(snapshot(server), "here") if "old rules" in text_of(one)]
+
+
+def snapshot(server: Penstock) -> Snapshot:
+    return Snapshot(View(), read(server, "overview"), {}, {})
+
+
 def test_an_entity_has_its_parents_and_every_bucket(server: Penstock) -> None:
     """As a take would find them now."""
     (tree,) = read(server, "entity?id=user-1")["trees"]
@@ -211,6 +244,13 @@ def ask(address: str, path: str, headers: Mapping[str, str]) -> Page:
         return Page(response.status, response.read().decode(), dict(response.getheaders()))
     finally:
         connection.close()
+
+
+def test_a_slash_at_the_end_leads_to_the_page(server: Penstock) -> None:
+    """The paths in the page are relative to /console. Who may not see the page is not led there."""
+    page = ask(server.debug, "/console/", {})
+    assert (page.status, page.headers["Location"]) == (308, "../console")
+    assert ask(server.debug, "/console/", {"Host": "evil.example:6070"}).status == 403
 
 
 def test_a_name_of_the_web_that_leads_here_is_refused(server: Penstock) -> None:

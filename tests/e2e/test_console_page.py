@@ -13,6 +13,7 @@ from tests.e2e.console_store import CROWD, RULES, fill_store
 from tests.support.chromium import MISSING, Page, chromium, find_chromium, open_page
 from tests.support.markdown import ROOT
 from tests.support.processes import Penstock, penstock
+from tests.support.rules import replace_rules
 from tests.support.web import decide
 
 PICTURES = ROOT / "tests/artefacts/console"
@@ -67,6 +68,11 @@ async def show(page: Page, server: Penstock, where: str = "") -> None:
     await page.wait_for("document.querySelector('main')?.dataset.state === 'shown'")
 
 
+async def look_at_an_hour(page: Page) -> None:
+    """A busy machine may need more than a minute for what a test counts."""
+    await page.click("input[value='hour'] + span")
+
+
 async def keep_pictures(page: Page, name: str) -> None:
     """In light and dark, and on a phone, which must not scroll sideways."""
     for kind, (width, height), dark in (
@@ -85,6 +91,7 @@ async def keep_pictures(page: Page, name: str) -> None:
 async def test_live_load_shows_up(page: Page, server: Penstock) -> None:
     """Without a reload: in the numbers, in the plot, and in the list of those who are limited."""
     await show(page, server)
+    await look_at_an_hour(page)
     for _ in range(9):
         decide(server.http, "shop", ("user", "bob"))
     row = await page.wait_for(
@@ -102,10 +109,39 @@ async def test_live_load_shows_up(page: Page, server: Penstock) -> None:
     await keep_pictures(page, "now")
 
 
+async def test_what_is_wrong_is_shown_until_it_is_mended(
+    page: Page, server: Penstock, rules: Path
+) -> None:
+    """Rules with errors, and errors of the store. What was wrong once is no warning for ever."""
+    await show(page, server)
+    fact = "document.querySelector('.fact.warn')?.innerText"
+    replace_rules(rules, f"{RULES}what: 1\n")
+    told = await page.wait_for(fact)
+    assert re.search(r"the last load failed, the last good rules are in force: .*'what'", told)
+    replace_rules(rules, RULES)
+    await page.wait_for(f"{fact} === undefined")
+    store = """(async (lately) => {
+      const { nowView } = await import("/console/now.js");
+      const { get } = await import("/console/api.js");
+      const overview = await get("overview");
+      const points = Array(14).fill({ ...overview.rates.points.at(-1), store_errors: 0 });
+      points[points.length - lately] = { ...points[0], store_errors: 3 };
+      const view = nowView();
+      const store = { kind: "sqlite", errors: 3 };
+      await view.refresh({ ...overview, store, rates: { step_ms: 5000, points } });
+      return view.element.querySelector(".fact:nth-child(3)");
+    })"""
+    old = f"{store}(13).then((fact) => [fact.className, fact.innerText])"
+    assert await page.run(old) == ["fact ", "SQLite no errors lately, 3 since the start"]
+    new = f"{store}(12).then((fact) => [fact.className, fact.innerText])"
+    assert await page.run(new) == ["fact warn", "SQLite 3 errors in the last minute"]
+
+
 async def test_a_limited_entity_is_found_in_two_clicks(page: Page, server: Penstock) -> None:
     """From any view: to the first one, and from there to the entity with its full bar."""
     await show(page, server, "rules")
     await page.click("nav a[href='#/']")
+    await look_at_an_hour(page)
     await page.click(".limited a[href='#/entity/user-1/gpt-4']")
     await page.wait_for("document.querySelector('.level.self .bucket')")
     assert "user-1" in await page.text("h1")
@@ -215,6 +251,7 @@ async def test_a_value_that_is_a_script_stays_a_text(page: Page, server: Penstoc
     for _ in range(6):
         decide(server.http, "shop", ("user", SCRIPT))
     await show(page, server)
+    await look_at_an_hour(page)
     link = (
         "[...document.querySelectorAll('.limited a')].find(link => link.innerText.includes('<img'))"
     )
@@ -278,6 +315,7 @@ async def test_screen_readers_and_keys_reach_everything(page: Page, server: Pens
 async def test_a_reader_keeps_the_focus_while_rows_change(page: Page, server: Penstock) -> None:
     """Rows are updated and not made again."""
     await show(page, server)
+    await look_at_an_hour(page)
     await page.wait_for("document.querySelector('.limited a')")
     await page.run("document.querySelector('.limited a').focus()")
     for name in ("carol", "dora"):
@@ -293,7 +331,7 @@ async def test_a_token_is_asked_for_and_a_server_that_ends_is_told(
     devtools: str, tmp_path: Path, rules: Path
 ) -> None:
     """A wrong token is asked for again. The token is in no address."""
-    env = {"PENSTOCK_CONSOLE_TOKEN": TOKEN}
+    env = {"PENSTOCK_CONSOLE_TOKEN": TOKEN, "PENSTOCK_CONSOLE_VALUES": "hashed"}
     async with open_page(devtools) as page:
         with penstock(tmp_path, rules=rules, store="memory:", env=env) as server:
             await page.look_like(*WIDE)
@@ -311,4 +349,37 @@ async def test_a_token_is_asked_for_and_a_server_that_ends_is_told(
             await page.wait_for("document.querySelector('main').dataset.state === 'shown'")
             assert not await page.run("document.getElementById('sign-in').open")
             assert [url for url in page.requests if TOKEN in url] == []
+            await check_concealed_names(page, server)
+            await check_an_error_of_a_choice(page)
+            await page.click("nav a[href='#/']")
+            await page.wait_for("document.querySelector('.limited')")
+            await page.click("#live")
+        # Nothing asks by itself now.
+        await page.click("input[value='hour'] + span")
         assert "does not answer" in await page.text("#trouble:not([hidden])")
+        await page.click("#live")
+        trouble = "document.querySelector('#trouble:not([hidden])')"
+        await page.wait_for(f"{trouble}?.innerText.includes('does not answer. Trying again')")
+        assert [problem for problem in page.problems if "Uncaught" in problem] == []
+
+
+async def check_concealed_names(page: Page, server: Penstock) -> None:
+    """A hash leads nowhere, so it is no link."""
+    for _ in range(6):
+        decide(server.http, "shop", ("user", "bob"))
+    await page.click("input[value='hour'] + span")
+    name = "document.querySelector('.limited .name')"
+    await page.wait_for(f"{name}?.innerText.startsWith('user=hash:')")
+    await page.wait_for("document.querySelector('.denials .name')")
+    assert await page.run("document.querySelectorAll('main a').length") == 0
+
+
+async def check_an_error_of_a_choice(page: Page) -> None:
+    """It stands where the answer would be."""
+    await page.click("nav a[href='#/audit']")
+    await page.click("input[value='entity'] + span")
+    name = "document.querySelector('[aria-label=Name]')"
+    await page.run(f"{name}.value = 'x'.repeat(2000), {name}.dispatchEvent(new Event('change'))")
+    await page.wait_for(
+        "document.querySelector('.empty:not([hidden])')?.innerText.includes('is too long')"
+    )

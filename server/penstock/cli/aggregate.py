@@ -8,6 +8,7 @@ from typing import Final
 from penstock.cli.actions import set_command
 from penstock.cli.output import print_json, print_note, print_table
 from penstock.cli.parser import Parser
+from penstock.cli.progress import ProgressLine
 from penstock.cli.store import add_store_flags
 from penstock.cli.styled import Table
 from penstock.cli.tables import format_time
@@ -57,7 +58,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return _show_set_aside(settings.store, as_json=arguments.json)
     repeats = set_up(settings.log_level, settings.log_format)
     try:
-        records = asyncio.run(aggregate(settings, once=arguments.once))
+        # A worker that goes on for ever is told of by its log.
+        with ProgressLine("counting the usage", is_quiet=not arguments.once):
+            records = asyncio.run(aggregate(settings, once=arguments.once))
     finally:
         repeats.tell_all()
     if arguments.once and arguments.json:
@@ -68,7 +71,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _show_set_aside(store: str, *, as_json: bool) -> int:
-    found = asyncio.run(read_set_aside(store))
+    with ProgressLine("reading the records that are set aside"):
+        found = asyncio.run(read_set_aside(store))
     if as_json:
         print_json([one._asdict() | {"at": format_time(one.at_ms)} for one in found])
     elif not found:

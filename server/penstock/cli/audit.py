@@ -72,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments, lambda store: _latest(store, subject, last, archive), "reading the audit"
     )
     if arguments.json:
-        print_json([_values(event) for event in events])
+        print_json([event_values(event) for event in events])
     elif not events:
         entity = None if subject.startswith("$") else subject
         meant = similar_names(arguments, entity, arguments.resource)
@@ -142,7 +142,7 @@ async def _archived(
     return events
 
 
-def _values(event: AuditEvent) -> dict[str, Any]:
+def event_values(event: AuditEvent) -> dict[str, Any]:
     scope = None if event.scope is None else event.scope._asdict()
     sides = {"before": _side(event, event.before), "after": _side(event, event.after)}
     return {**event._asdict(), **sides, "scope": scope, "at": format_time(event.at_ms)}

@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.cli.actions import add_action, add_actions, add_json_flag
 from penstock.cli.output import print_json, print_line, print_lines, print_note
 from penstock.cli.parser import Parser
+from penstock.cli.progress import ProgressLine
 from penstock.cli.styled import Styled
 from penstock.config.flags import add_flags, read_settings
 from penstock.config.print_rules import rule_lines
@@ -50,7 +51,8 @@ def _check(arguments: argparse.Namespace) -> int:
         RuleCounting(settings.counting),
     )
     try:
-        loaded = source.load()
+        with ProgressLine("reading the rules"):
+            loaded = source.load()
     except RulesError as exc:
         if arguments.json:
             print_json(_values(exc.errors, ()))

@@ -54,7 +54,7 @@ def list_entities(arguments: argparse.Namespace) -> int:
                 print_note(_tell_nothing(arguments))
         return 0
 
-    return with_store(arguments, work)
+    return with_store(arguments, work, doing="")
 
 
 async def _pages(store: Store, parent: str | None, prefix: str, limit: int | None) -> Pages:

@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
             look = _count if arguments.dry_run else _collect
             return await look(store.retention, retention)
 
-    collected = with_store(arguments, work)
+    collected = with_store(arguments, work, doing="")
     if arguments.json:
         print_json({**collected._asdict(), "dry_run": arguments.dry_run})
         return 0

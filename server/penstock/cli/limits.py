@@ -8,7 +8,7 @@ from typing import Final
 from penstock.cli.actions import add_action, add_actions
 from penstock.cli.asking import agrees, check_somebody_is_there
 from penstock.cli.chains import Step, climb
-from penstock.cli.names import similar_names, similar_resource, tell_if_not_there
+from penstock.cli.names import notes_if_not_there, similar_names, similar_resource
 from penstock.cli.output import print_json, print_line, print_lines, print_note, print_table
 from penstock.cli.parser import Parser
 from penstock.cli.scopes import describe, scope_values, shown_lines, shown_values
@@ -136,14 +136,17 @@ def _set(arguments: argparse.Namespace) -> int:
     elif not limits:
         raise ConfigError(f"no limits: write NAME=RATE, with a rate such as {RATE_FORM}")
 
+    notes: list[str] = []
+
     async def work(store: Store) -> StoredLimits:
         if scope.entity is not None:
-            await tell_if_not_there(store, scope.entity)
+            notes.extend(await notes_if_not_there(store, scope.entity))
         before = await store.policy.read_limits(scope) or StoredLimits((), 0)
         wanted = StoredLimits(limits or before.limits, 0, unavailable or before.on_unavailable)
         return await store.policy.write_limits(scope, wanted, change_of(arguments))
 
     stored = with_store(arguments, work)
+    _print_notes(notes)
     if arguments.json:
         print_json(scope_values(scope, stored))
     else:
@@ -169,19 +172,28 @@ def _parse_limits(texts: Sequence[str]) -> tuple[Limit, ...]:
     return tuple(limits.values())
 
 
+def _print_notes(notes: Sequence[str]) -> None:
+    """Once the store is closed, and the line of progress is gone."""
+    for note in notes:
+        print_note(note)
+
+
 def _show(arguments: argparse.Namespace) -> int:
     scope = _scope(arguments)
+
+    notes: list[str] = []
 
     async def work(store: Store) -> tuple[StoredLimits | None, Sequence[Step]]:
         if scope.entity is None:
             return await store.policy.read_limits(scope), ()
-        await tell_if_not_there(store, scope.entity)
+        notes.extend(await notes_if_not_there(store, scope.entity))
         if scope.resource is None:
             return await store.policy.read_limits(scope), ()
         steps = await climb(store, Key(scope.entity, scope.resource))
         return steps[0].lookup.limits.get(scope), steps
 
     stored, steps = with_store(arguments, work)
+    _print_notes(notes)
     if arguments.json:
         print_json(shown_values(scope, stored, steps))
     else:

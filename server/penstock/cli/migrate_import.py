@@ -74,7 +74,7 @@ def _import(arguments: argparse.Namespace) -> int:
         await _set_limit(store, resource, limit, change)
         return await _bring_in(store, buckets, resource, limit, change)
 
-    new = with_store(arguments, work)
+    new = with_store(arguments, work, doing="")
     if arguments.json:
         return _print_counts(len(buckets), used, new)
     print_line(f"{arguments.file}: {told}, under {rate}: {new:,} brought in")

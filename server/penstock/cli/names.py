@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from penstock.cli.output import print_note
 from penstock.cli.store import PAGE, with_store
 from penstock.config.similar import did_you_mean
 from penstock.store.policy_port import Page
@@ -49,11 +48,12 @@ def similar_names(
     return with_store(arguments, work)
 
 
-async def tell_if_not_there(store: Store, name: str) -> None:
-    """Say so if limits are for an entity that does not exist: allowed, but often a typo."""
-    if await store.policy.read_entity(name) is None:
-        meant = await similar_entity(store, name)
-        print_note(f"entity {name} does not exist, but limits apply to the name{meant}")
+async def notes_if_not_there(store: Store, name: str) -> list[str]:
+    """A note if limits are for an entity that does not exist: allowed, but often a typo."""
+    if await store.policy.read_entity(name) is not None:
+        return []
+    meant = await similar_entity(store, name)
+    return [f"entity {name} does not exist, but limits apply to the name{meant}"]
 
 
 async def _first(page: Callable[[str | None, int], Awaitable[Page[T]]]) -> list[T]:

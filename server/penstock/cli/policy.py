@@ -97,7 +97,7 @@ def _apply(arguments: argparse.Namespace) -> int:
         return 1
     change = change_of(arguments)
     file = arguments.file
-    if not with_store(arguments, lambda store: make_changes(store, changes, change, file)):
+    if not with_store(arguments, lambda store: make_changes(store, changes, change, file), ""):
         raise KeyboardInterrupt
     _tell_applied(arguments, changes, f"{count} made{unnamed}")
     tell_when_in_force()

@@ -42,12 +42,14 @@ def add_store_flags(
 
 
 def with_store(
-    arguments: argparse.Namespace, work: Callable[[Store], Awaitable[T]], doing: str = ""
+    arguments: argparse.Namespace,
+    work: Callable[[Store], Awaitable[T]],
+    doing: str = "asking the store",
 ) -> T:
     """Do the work of a command on the store that its flags or the environment name.
 
-    `doing` says what the work is, if the work may take long. A missing store
-    is an error, because a new and empty store would hide a wrong name.
+    `doing` is shown if the work takes long. It is empty for work that shows its own progress. A
+    missing store is an error, because a new and empty store would hide a wrong name.
     """
     settings = read_settings(arguments, os.environ)
     url = settings.store
@@ -71,9 +73,7 @@ def with_store(
         finally:
             await store.close()
 
-    if not doing:
-        return asyncio.run(run())
-    with ProgressLine(doing):
+    with ProgressLine(doing, is_quiet=not doing):
         return asyncio.run(run())
 
 

@@ -56,6 +56,8 @@ def read_address(text: str) -> ConsoleAddress:
         raise ConfigError(f"--address: '{text}' is not HOST or HOST:PORT")
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
         raise ConfigError(f"--address: '{text}' has no port from 1 to 65535")
+    # The log of a server that listens on all addresses names these. No server is reached by them.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - nothing listens here
     return ConsoleAddress(host, int(port))
 
 

@@ -38,8 +38,9 @@ def head_lines(snapshot: Snapshot, address: str) -> list[Line]:
         f"store {overview['store']['kind']}"
     )
     lines: list[Line] = [[Styled(address, "name"), "  ", state, about]]
-    if failed := rules["failed_loads"]:
-        lines.append(Styled(f"new rules had errors {failed:,} times: old rules stay", "near"))
+    if rules["last_load_failed"]:
+        error = rules["error"].partition("\n")[0]
+        lines.append(Styled(f"the last load of rules failed, old rules stay: {error}", "near"))
     return [*lines, *_rate_lines(overview["rates"])]
 
 

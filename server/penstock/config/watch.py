@@ -32,11 +32,17 @@ class RulesWatcher:
         self._source = source
         self._on_error = on_error
         self._seen: Fingerprint | None = None
+        self.error = ""
+        """Why the last load failed; empty if the last load did not fail."""
 
     def load(self) -> LoadedRules:
         """Load for the first time; RulesError if the rules can't be used."""
         self._seen = self._source.fingerprint()
-        return self._source.load()
+        try:
+            return self._source.load()
+        except RulesError as exc:
+            self.error = str(exc)
+            raise
 
     async def changes(self) -> AsyncIterator[LoadedRules]:
         """Wait for changes, for ever. Yield the new rules after each change without errors."""
@@ -49,7 +55,10 @@ class RulesWatcher:
             try:
                 loaded = await self._read(fingerprint)
             except ReadingError as exc:
-                self._on_error()
+                # No state of the files counts as read, not even the state in force: if it comes
+                # back, it is read, and the error is over.
+                self._seen = None
+                self._note_error(exc)
                 LOG.error(
                     "the changed rules can't be read, the last good rules stay in force, "
                     "trying again in %.0f s: %s", RETRY_S, exc,
@@ -58,19 +67,23 @@ class RulesWatcher:
                 continue
             except RulesError as exc:
                 self._seen = fingerprint
-                self._on_error()
+                self._note_error(exc)
                 LOG.error(
                     "the changed rules have errors, the last good rules stay in force:\n%s", exc
                 )
                 continue
             # Only now: if anything else goes wrong above, the next poll looks at this change again.
-            self._seen = fingerprint
+            self._seen, self.error = fingerprint, ""
             yield loaded
 
     async def follow(self, use: Callable[[LoadedRules], Awaitable[None]]) -> None:
         """Have the new rules used after each change without errors, for ever."""
         async for loaded in self.changes():
             await use(loaded)
+
+    def _note_error(self, exc: Exception) -> None:
+        self.error = str(exc)
+        self._on_error()
 
     async def _read(self, fingerprint: Fingerprint) -> LoadedRules:
         if sum(size for *_, size in fingerprint) < SMALL_BYTES:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
 
-from penstock.insight.spots import bounded
 from penstock.traffic.hashing import make_hash
 
 Values = Literal["shown", "hashed", "hidden"]
@@ -36,8 +35,8 @@ def make_conceal(values: Values, secret: str) -> Conceal:
 
 
 def show(entity: str, _: str = "") -> str:
-    """The entity as it is, unless it is too long."""
-    return bounded(entity)
+    """The entity as it is."""
+    return entity
 
 
 def except_for(asked: str, conceal: Conceal) -> Conceal:

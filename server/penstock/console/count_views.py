@@ -1,5 +1,7 @@
 """Views of what was counted. All processes that answer calls are asked, and added up."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -34,15 +36,15 @@ class TopView:
         if of == "entity":
             tops = _conceal_tops(tops, inside.conceal)
         return {
-            "requests": tops.requests.dump(),
-            "denials": tops.denials.dump(),
+            "requests": _sum([tops.requests]).dump(),
+            "denials": _sum([tops.denials]).dump(),
             "span_ms": tops.span_ms,
             "last": [denial_values(one, inside.conceal) for one in denials if not one.passed],
         }
 
     def join(self, parts: list[Any], query: Query) -> dict[str, Any]:
         by, of, over = _read_top(query)
-        requests, denials = (_sum(parts, name) for name in BYS)
+        requests, denials = (_sum(HeavyKeys.load(part[name]) for part in parts) for name in BYS)
         last = _last_denials(parts, of)
         sorted_by = requests if by == "requests" else denials
         rows = []
@@ -95,20 +97,22 @@ class RulesView:
         rows = [
             {
                 **row.values(),
-                "requests": _if_kept(tops.requests, row.rule),
-                "denials": _if_kept(tops.denials, row.rule),
+                "requests": requests.counted,
+                "denials": denials.counted,
+                "error": max(requests.error, denials.error),
             }
             for row in found
+            for requests, denials in [(tops.requests.find(row.rule), tops.denials.find(row.rule))]
         ]
         return {"rows": rows, "count": count}
 
     def join(self, parts: list[Any], query: Query) -> dict[str, Any]:
-        # While new rules are loaded, one process may have them before another one.
-        rules = {row["rule"]: {**row, "requests": 0, "denials": 0} for row in parts[0]["rows"]}
-        for row in (row for part in parts for row in part["rows"]):
-            if row["rule"] in rules:
-                rules[row["rule"]]["requests"] += row["requests"]
-                rules[row["rule"]]["denials"] += row["denials"]
+        rules = {place: {**row} for place, row in _placed(parts[0]["rows"])}
+        for place, row in (placed for part in parts[1:] for placed in _placed(part["rows"])):
+            # While new rules are loaded, one process may have them before another one.
+            if (known := rules.get(place)) is not None:
+                for name in ("requests", "denials", "error"):
+                    known[name] += row[name]
         after, count = read_number(query, "after", 0), parts[0]["count"]
         end = after + len(parts[0]["rows"])
         return {
@@ -126,10 +130,10 @@ def _read_top(query: Query) -> tuple[str, Of, Over]:
     return by, cast("Of", of), cast("Over", over)
 
 
-def _sum(parts: list[Any], name: str) -> HeavyKeys[Any]:
+def _sum(sketches: Iterable[HeavyKeys[Any]]) -> HeavyKeys[Any]:
     total: HeavyKeys[Any] = HeavyKeys(KEPT)
-    for part in parts:
-        total.absorb(HeavyKeys.load(part[name]))
+    for sketch in sketches:
+        total.absorb(sketch)
     return total
 
 
@@ -179,6 +183,13 @@ def _find_rules(inside: Inside, query: Query) -> Slices[tuple[list[RuleRow], int
     return found, count
 
 
-def _if_kept(sketch: HeavyKeys[str], rule: str) -> int:
-    """The count of a rule. A rule that is not among the heaviest counts as 0."""
-    return sketch.counts.get(rule, 0)
+def _placed(rows: list[Any]) -> Iterator[tuple[tuple[str, int], Any]]:
+    """Each row by its rule, and by its place among rules of the same name.
+
+    A key may have a dot, so `a.b` and `b` below `a` have one name.
+    """
+    places = Counter[str]()
+    for row in rows:
+        name = row["rule"]
+        yield (name, places[name]), row
+        places[name] += 1

@@ -26,6 +26,8 @@ class Inside:
     """The resources of their buckets, one for each domain."""
     about_rules: Callable[[], list[str]]
     """Where they come from."""
+    load_error: Callable[[], str]
+    """Why the last load failed; empty if the last load did not fail."""
     conceal: Conceal
     clock_ms: Callable[[], int]
 

@@ -6,10 +6,14 @@ from typing import Any, Final, Protocol
 from penstock import __version__
 from penstock.config.settings import Settings
 from penstock.console.inside import Inside, Query
+from penstock.core.foreign_text import show
 from penstock.insight.rates import STEP_MS, Rates, Timing, Totals
 from penstock.telemetry.metrics import SECONDS, Metrics
 
 OVER: Final = "over_limit"
+MOST_LINES: Final = 10
+"""Of an error in rules."""
+
 BOUNDS_US: Final = tuple([round(bound * 1_000_000) for bound in SECONDS])
 
 
@@ -22,6 +26,11 @@ class Engine(Protocol):
     def rates(self) -> Rates: ...
     @property
     def running_workers(self) -> int: ...
+    @property
+    def load_error(self) -> str:
+        """Why the last load of rules failed in this process; empty if it did not."""
+        ...
+
     def is_healthy(self) -> bool: ...
     async def why_not_ready(self) -> str: ...
     async def read_view(self, name: str, query: Query, *, of_all: bool) -> list[Any]:
@@ -47,12 +56,14 @@ class OverviewView:
             "domains": len(inside.rules()),
             "loads": int(metrics.config_load_success.value),
             "failed_loads": int(metrics.config_load_error.value),
+            "error": _shown(inside.load_error()),
         }
 
     def join(self, parts: list[Any], _: Query) -> dict[str, Any]:
         # Every worker loads the same rules. One that was started later has loaded them less often.
         counts = {name: max(part[name] for part in parts) for name in ("loads", "failed_loads")}
-        return {"rules": {**parts[0], **counts}}
+        error = next((part["error"] for part in parts if part["error"]), "")
+        return {"rules": {**parts[0], **counts, "error": error}}
 
 
 async def complete(
@@ -62,14 +73,21 @@ async def complete(
     reason = await engine.why_not_ready()
     total = engine.rates.total
     rules = answer["rules"]
-    own_failures = int(engine.metrics.config_load_error.value)  # with xDS, and workers
+    # With workers and xDS, the front loads the rules.
+    own_failures = int(engine.metrics.config_load_error.value)
+    error = rules["error"] or _shown(engine.load_error)
     return {
         "version": __version__,
         "started_ms": int(engine.metrics.start_time.value * 1000),
         "values": settings.console_values,
         "workers": {"wanted": settings.workers, "running": engine.running_workers},
         "health": {"healthy": engine.is_healthy(), "ready": not reason, "reason": reason},
-        "rules": {**rules, "failed_loads": max(rules["failed_loads"], own_failures)},
+        "rules": {
+            **rules,
+            "failed_loads": max(rules["failed_loads"], own_failures),
+            "last_load_failed": bool(error),
+            "error": error,
+        },
         "store": {"kind": settings.store.partition(":")[0], "errors": total.store_errors},
         "totals": {
             "requests": total.requests,
@@ -81,6 +99,14 @@ async def complete(
             "points": [_point(*point) for point in engine.rates.points(now_ms)],
         },
     }
+
+
+def _shown(error: str) -> str:
+    """The first lines of an error. Rules files may have a thousand errors, which they quote."""
+    lines = error.split("\n")
+    more = len(lines) - MOST_LINES
+    shown = [show(line) for line in lines[:MOST_LINES]]
+    return "\n".join([*shown, f"… ({more} more)"] if more > 0 else shown)
 
 
 def read_totals(metrics: Metrics) -> Totals:

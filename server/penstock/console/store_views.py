@@ -19,10 +19,6 @@ EVENT_ROWS: Final = 50
 CHILDREN: Final = 50
 TREES: Final = 20
 
-LOOKED_AT: Final = 5_000
-"""Names that one answer looks at, for those that begin as wanted."""
-PAGE: Final = 500
-
 LATELY_MS: Final = 31 * DAY_MS
 SINCE_MS: Final = {
     Window.HOUR: 48 * HOUR_MS,
@@ -52,34 +48,9 @@ class EntitiesView(OneAnswers):
         read_rows(query, ENTITY_ROWS)
 
     async def read(self, inside: Inside, query: Query) -> Any:
-        rows, prefix = read_rows(query, ENTITY_ROWS), query.get("prefix", "")
-        after, looked_at = query.get("after") or None, 0
-        found: list[Entity] = []
-        while True:
-            # No more than are still wanted, so that `next` begins behind the last row.
-            page = await self._page(inside, query, after, PAGE if prefix else rows)
-            looked_at += len(page.items)
-            fitting = [entity for entity in page.items if entity.name.startswith(prefix)]
-            if len(found) + len(fitting) > rows:
-                # Some of this page are left for the next answer, so it is read again, row by row.
-                page = await self._page(inside, query, after, rows - len(found))
-                fitting = [entity for entity in page.items if entity.name.startswith(prefix)]
-            found += fitting
-            after = page.next
-            if after is None or len(found) >= rows or looked_at >= LOOKED_AT:
-                break
-        entities = [entity_values(entity, inside.conceal) for entity in found]
-        return {"next": after, "entities": entities}
-
-    async def _page(
-        self, inside: Inside, query: Query, after: str | None, count: int
-    ) -> Page[Entity]:
-        policy = inside.store.policy
-        if "parent" not in query:
-            return await policy.list_entities(after, count)
-        page = await policy.list_children(query["parent"], after, count)
-        read = [await policy.read_entity(name) for name in page.items]
-        return Page(tuple([entity for entity in read if entity is not None]), page.next)
+        page = await _entities(inside, query)
+        entities = [entity_values(entity, inside.conceal) for entity in page.items]
+        return {"next": page.next, "entities": entities}
 
 
 class EntityView(OneAnswers):
@@ -163,6 +134,16 @@ class AuditView(OneAnswers):
         conceal = except_for(subject, inside.conceal)
         events = [event_values(event, conceal) for event in page.items]
         return {"subject": subject, "next": page.next, "events": events}
+
+
+async def _entities(inside: Inside, query: Query) -> Page[Entity]:
+    policy, rows = inside.store.policy, read_rows(query, ENTITY_ROWS)
+    after, prefix = query.get("after") or None, query.get("prefix", "")
+    if "parent" not in query:
+        return await policy.list_entities(after, rows, prefix)
+    page = await policy.list_children(query["parent"], after, rows, prefix)
+    read = [await policy.read_entity(name) for name in page.items]
+    return Page(tuple([entity for entity in read if entity is not None]), page.next)
 
 
 async def _resources(inside: Inside, name: str) -> list[str]:

@@ -13,7 +13,7 @@ from penstock.core.amounts import to_tokens
 from penstock.core.bucket import Item, settle, wait_ms
 from penstock.core.entities import Entity
 from penstock.core.limits import MILLI, Limit
-from penstock.core.windows import until_boundary_ms
+from penstock.core.windows import next_boundary_ms
 from penstock.insight.denials import Denial
 from penstock.store.policy_port import AuditEvent
 
@@ -40,15 +40,19 @@ def bucket_values(item: Item | None, limits: Sequence[Limit], now_ms: int) -> li
             "balance": balance // MILLI,
             "consumed": to_tokens(used),
             "full_in_ms": wait_ms(limit, balance, limit.burst, now_ms, refilled_ms),
-            "resets_in_ms": (
-                None if limit.window is None else until_boundary_ms(limit, now_ms, refilled_ms)
-            ),
+            "resets_at": _resets_at(limit, max(now_ms, refilled_ms)),
         }
         for limit, balance, used in zip(in_buckets, balances, consumed, strict=True)
     ]
-    uncounted = {"balance": None, "consumed": 0, "full_in_ms": 0, "resets_in_ms": None}
+    uncounted = {"balance": None, "consumed": 0, "full_in_ms": 0, "resets_at": None}
     values += [{**limit_values(limit), **uncounted} for limit in limits if limit.is_unlimited]
     return sorted(values, key=lambda one: str(one["name"]))
+
+
+def _resets_at(limit: Limit, now_ms: int) -> str | None:
+    """When the limit's window ends."""
+    ends_ms = None if limit.window is None else next_boundary_ms(limit, now_ms)
+    return None if ends_ms is None else _utc(ends_ms)
 
 
 def denial_values(denial: Denial, conceal: Conceal) -> dict[str, Any]:
@@ -83,13 +87,17 @@ def event_values(event: AuditEvent, conceal: Conceal) -> dict[str, Any]:
         "scope": scope,
         "before": _side(event, event.before, conceal),
         "after": _side(event, event.after, conceal),
-        "at": f"{datetime.fromtimestamp(event.at_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}",
+        "at": _utc(event.at_ms),
     }
 
 
 def resource_of(event: AuditEvent) -> str:
     """The resource, where it is about one: the subject may be the entity of a rule."""
     return "" if event.scope is None else event.scope.resource or ""
+
+
+def _utc(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def _side(event: AuditEvent, record: Mapping[str, Any] | None, conceal: Conceal) -> Any:

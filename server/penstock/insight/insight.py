@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.core.decision import Decision
-from penstock.core.take import Key
 from penstock.insight.denials import Denial, Denials, Noted
 from penstock.insight.heavy import HeavyKeys
-from penstock.insight.spots import Spot, Spots, bounded
+from penstock.insight.spots import Spot, Spots
 from penstock.insight.windows import By, Of, Over, Windows
 from penstock.slices import Slices
 
@@ -85,7 +84,6 @@ class Insight:
         rules, entities = sketches[by, "rule"], sketches[by, "entity"]
         resources = sketches[by, "resource"]
         for spot, count in counts.items():
-            entity, resource = spot.key
             rules.add(spot.rule, count)
-            entities.add(Key(bounded(entity), resource), count)
-            resources.add(resource, count)
+            entities.add(spot.key, count)
+            resources.add(spot.key.resource, count)

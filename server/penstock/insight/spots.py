@@ -1,24 +1,20 @@
 """Spots: under which rule, entity and resource a descriptor is counted. Worked out for each plan.
 
-The law of this file: clients choose entities, so what is kept of an entity has a bounded length. A
-spot keeps its own part of a plan, and not the whole plan, which may have hundreds of parts.
+The law of this file: a spot keeps its own part of a plan, and not the whole plan, which may have
+hundreds of parts. Clients choose entities, but the length of their names is bounded where they are
+made (`core/keys.py`, `core/mapping.py`). So names are kept whole, and lead to buckets and denials.
 """
 
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from penstock.core.amounts import to_tokens
 from penstock.core.decision import Status
-from penstock.core.entities import MAX_NAME
 from penstock.core.limits import Limit
 from penstock.core.mapping import Target
 from penstock.core.match import Matched
 from penstock.core.plan import STORED, Part, Plan
 from penstock.core.request import Request
 from penstock.core.take import Key
-
-SHOWN: Final = 200
-"""Characters that are left of an entity which is longer than the name of a stored entity."""
 
 OVERRIDE: Final = "override"
 
@@ -84,11 +80,3 @@ def spots_of(matched: Matched, request: Request, plan: Plan) -> Spots:
 def mapping_label(domain: str, keys: str) -> str:
     """The name of the rule that a mapping stands for."""
     return f"{domain} [{keys}]"
-
-
-def bounded(entity: str) -> str:
-    """The entity, or its beginning and a hash if it is too long."""
-    if len(entity) <= MAX_NAME:
-        return entity
-    digest = blake2b(entity.encode(errors="surrogatepass"), digest_size=6).hexdigest()
-    return f"{entity[:SHOWN]}…{digest}"

@@ -19,6 +19,10 @@ LOG: Final = logging.getLogger(__name__)
 
 API: Final = "/api/"
 PAGE: Final = "/console"
+TO_PAGE: Final = "../console"
+"""From `/console/`, where the paths in the page would lead astray. Relative, because a proxy may
+show the console below another path."""
+
 JSON: Final = "application/json"
 
 HEADERS: Final = {
@@ -87,6 +91,8 @@ class ConsoleSite:
             response.headers["WWW-Authenticate"] = "Bearer"
         elif reply.status == 405:
             response.headers["Allow"] = "GET, HEAD"
+        elif reply.status == 308:
+            response.headers["Location"] = TO_PAGE
         return response
 
     def _file(self, request: web.BaseRequest) -> Reply:
@@ -95,7 +101,9 @@ class ConsoleSite:
             return Reply(refused.status, f"{refused.reason}\n")
         if request.method not in {"GET", "HEAD"}:
             return Reply(405, "the console reads, and changes nothing\n")
-        found = self._files.get(request.path.rstrip("/"))
+        if request.path == f"{PAGE}/":
+            return Reply(308, f"{TO_PAGE}\n")
+        found = self._files.get(request.path)
         if found is None:
             return Reply(404, f"no such page, there is {PAGE}\n")
         return Reply(200, *found)

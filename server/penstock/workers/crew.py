@@ -154,6 +154,11 @@ class Crew:
         return source
 
     @property
+    def load_error(self) -> str:
+        """Only the parent follows an xDS server. Each worker reads rules files for itself."""
+        return "" if self._xds is None else self._xds.status.error
+
+    @property
     def running_workers(self) -> int:
         return sum(slot.worker is not None for slot in self._slots)
 

@@ -91,6 +91,11 @@ class HandedRules:
         """Nothing: the parent knows."""
         return iter(())
 
+    @property
+    def error(self) -> str:
+        """Nothing: the parent hands over only rules without errors."""
+        return ""
+
     def _take(self) -> bytes:
         pieces, self._pieces = self._pieces, []
         return b"".join(pieces)

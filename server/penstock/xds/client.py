@@ -163,6 +163,7 @@ class XdsClient(Generic[T]):
                 return await self._read(response)
             except ReadingError as exc:
                 self._metrics.config_load_error.add()
+                self.status.note_unread(str(exc))
                 LOG.error(
                     "the rules from the xDS server can't be read, the last good rules stay in "
                     "force, trying again in %.0f s: %s", RETRY_S, exc,

@@ -34,6 +34,8 @@ class XdsStatus:
         self._is_connected = False
         self._in_force = "no rules have come yet"
         self._refused: RefusedVersion | None = None
+        self.error = ""
+        """Why the last load failed; empty if the last load did not fail."""
         for answer in (ACK, NACK):
             metrics.xds_responses.of(answer)
         self._show_version("")
@@ -44,11 +46,17 @@ class XdsStatus:
 
     def note_ack(self, version: str) -> None:
         now_s = self._count(ACK)
+        self.error = ""
         self._in_force = f"version {show(version)}, accepted {_written(now_s)}"
         self._show_version(version)
 
     def note_nack(self, version: str, reason: str) -> None:
         self._refused = RefusedVersion(show(version), self._count(NACK), reason)
+        self.error = reason
+
+    def note_unread(self, reason: str) -> None:
+        """The rules could not be read, whatever is in them."""
+        self.error = reason
 
     def lines(self) -> Iterator[str]:
         yield f"{self._from}: {'connected' if self._is_connected else 'not connected'}"

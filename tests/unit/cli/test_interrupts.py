@@ -6,17 +6,21 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.processes import PATIENCE_S, PENSTOCK, wait_for
+from tests.support.terminals import Terminal
 from tests.unit.cli.command import run
 
 MANY = 20_000
 IN_FORCE = "in force within 1m, or the --policy-cache-ttl of your servers"
+
+
+ON_DEAF_STORE = ("--store", "dynamodb://t?region=eu-west-1&endpoint=http://127.0.0.1:PORT")
 
 
 @contextmanager
@@ -82,6 +86,30 @@ def test_progress_on_a_terminal_is_one_line(tmp_path: Path, policy: Path) -> Non
     *progress, last = lines
     assert re.fullmatch(f"[0-9]+ of {MANY} ", last), "the line is gone before anything else is said"
     assert all(re.fullmatch(r".* … [0-9]+ s", line) for line in progress if line)
+
+
+@pytest.mark.parametrize(
+    ("command", "doing"),
+    [
+        (("config", "check", "slow"), "reading the rules"),
+        (("entity", "children", "a", *ON_DEAF_STORE), "asking the store"),
+        (("aggregate", "--once", *ON_DEAF_STORE), "counting the usage"),
+        (("aggregate", "--set-aside", *ON_DEAF_STORE), "reading the records"),
+    ],
+)
+def test_what_takes_longer_than_a_second_shows_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Sequence[str], doing: str
+) -> None:
+    """Rules that come slowly, and a store that does not answer."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    os.mkfifo(tmp_path / "slow")
+    terminal = Terminal()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        arguments = [part.replace("PORT", str(deaf.getsockname()[1])) for part in command]
+        with started(tmp_path, *arguments, stdout=subprocess.DEVNULL, stderr=terminal.theirs):
+            terminal.read_until(lambda text: re.search(f"{doing}.* … [0-9]+ s", text), doing)
+    terminal.close()
 
 
 def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:

@@ -249,6 +249,9 @@ def test_addresses_are_read_as_people_write_them() -> None:
     for text in ("[::1]:99", "::1", "[::1]"):
         assert read_address(text).host == "::1"
     assert str(read_address("[::1]:99")) == "[::1]:99"
+    # As a server writes them in its log that listens on all addresses.
+    assert read_address("0.0.0.0:99") == ConsoleAddress("127.0.0.1", 99)
+    assert read_address("[::]:99") == ConsoleAddress("::1", 99)
     for text in ("", ":1", "a:b", "a:0", "a:65536", "http://a", "a b", "ä:1", "a:²", "a:\x1b[2J"):
         with pytest.raises(ConfigError, match="--address"):
             read_address(text)

@@ -135,9 +135,35 @@ async def test_a_bad_change_is_logged_once_and_yields_nothing(
     await until_logged(caplog, following, message)
     assert await following.silence()
     assert caplog.text.count(message) == 1
+    assert following.watcher.error == message
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     replace(file, "domain: mended\n")
     assert await following.next() == ["mended"]
+    assert following.watcher.error == ""
+
+
+async def test_a_change_that_can_not_be_read_is_over_once_the_old_state_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are those in force again, so no change would be seen. They are read, though."""
+    monkeypatch.setattr(watch, "RETRY_S", LOOK_S)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    (tmp_path / "old.yaml").write_text("domain: a\n")
+    (tmp_path / "long.yaml").write_text("domain: b\n" + "#" * watch.SMALL_BYTES)
+    link = tmp_path / "rules.yaml"
+    link.symlink_to("old.yaml")
+    following = Following(link)
+
+    def swap(target: str) -> None:
+        (tmp_path / "new").symlink_to(target)
+        (tmp_path / "new").rename(link)
+
+    swap("long.yaml")
+    await until_logged(caplog, following, "the changed rules can't be read")
+    assert "a process can't be started" in following.watcher.error
+    swap("old.yaml")
+    assert await following.next() == ["a"]
+    assert following.watcher.error == ""
 
 
 async def test_a_file_that_vanishes_is_logged_and_may_come_back(

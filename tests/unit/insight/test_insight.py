@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from penstock.core.entities import MAX_NAME, Entity, Scope, StoredLimits
+from penstock.core.entities import Entity, Scope, StoredLimits
+from penstock.core.keys import MAX_ENTITY
 from penstock.core.lease import LeaseAsk
 from penstock.core.limits import MILLI, Limit, Unit
 from penstock.core.mapping import EntityMapping, Mappings, Template
@@ -155,9 +156,9 @@ async def test_values_that_clients_make_up_cannot_grow_memory() -> None:
     """Thousands of long values: the number of keys, and the length of each, have a bound."""
     stage = Stage()
     for number in range(3 * BATCH):
-        await stage.ask(("user", f"{number:05}" + "x" * 480))
+        await stage.ask(("user", f"{number:05}" + "x" * 500))
     tops = run_at_once(stage.insight.read("entity", "hour", NOW))
     assert len(tops.requests) <= 512
-    assert max(len(key.entity) for key in tops.requests.counts) <= MAX_NAME
+    assert max(len(key.entity) for key in tops.requests.counts) <= MAX_ENTITY
     assert tops.requests.floor <= 3 * BATCH // 257
     assert stage.counts("requests", "rule") == {"d.user": 3 * BATCH}

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 from penstock.insight.heavy import HeavyKeys
-from penstock.insight.windows import LONG_PANE_MS, PANE_MS, Over, Read, Which, Windows
+from penstock.insight.windows import LONG_PANE_MS, OVERS, PANE_MS, Over, Read, Which, Windows
 from penstock.slices import run_at_once
 
 WHICH: Which = ("requests", "rule")
@@ -34,6 +34,18 @@ def test_a_minute_and_an_hour_are_forgotten_after_their_time() -> None:
     for now_ms in range(70_000, hour_ms + LONG_PANE_MS + 2 * PANE_MS, PANE_MS):
         run_at_once(windows.settle(now_ms))
     assert counts(read(windows, "hour").sketch) == {}
+
+
+def test_a_thousand_rules_are_counted_exactly() -> None:
+    """Also those that are seldom hit, and after panes have closed."""
+    windows, exact = Windows(0), {f"d.k{number}": 3 + number % 3 for number in range(1_000)}
+    for now_ms in (0, PANE_MS, 2 * PANE_MS):
+        for rule, count in exact.items():
+            windows.current.sketches[WHICH].add(rule, count)
+        run_at_once(windows.settle(now_ms))
+    run_at_once(windows.settle(3 * PANE_MS))
+    for over in OVERS:
+        assert counts(read(windows, over).sketch) == {rule: 3 * n for rule, n in exact.items()}
 
 
 def test_the_span_says_what_is_covered() -> None:

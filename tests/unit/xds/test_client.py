@@ -83,8 +83,10 @@ async def test_a_bad_state_is_refused_with_every_error_and_changes_nothing(ads: 
         nack = await asyncio.to_thread(ads.wait_for_nack)
         assert (nack.version, nack.nonce, nack.error) == ("v1", "nonce-2", BAD_TEXT)
         assert len(made.used) == 1
+        assert made.client.status.error == BAD_TEXT
         ads.publish(OTHER)
         await acked(ads, "v3")
+        assert made.client.status.error == ""
     assert made.lines == ["shop.user: unit=DAY requests_per_unit=9"]
     assert made.metrics.config_load_error.value == 1
 
@@ -236,18 +238,19 @@ async def test_a_response_above_the_size_names_the_setting(
 
 async def test_a_process_that_fails_is_tried_again_without_an_answer(ads: Ads) -> None:
     """It is no fault of the rules, so there is no NACK."""
-    failures = 2
+    told = []
 
     async def read(response: bytes) -> LoadedRules:
-        nonlocal failures
-        if failures:
-            failures -= 1
+        told.append(made.client.status.error)
+        if len(told) < 3:
             raise ReadingError("no more processes")
         return await read_plain(response)
 
     async with following(Following(ads.address, read=read)) as made:
         ads.publish(GOOD)
         await acked(ads, "v1")
+        assert made.client.status.error == ""
+    assert told == ["", "no more processes", "no more processes"]
     assert made.paused == [10.0, 10.0]
     assert len(ads.answers()) == 1
 

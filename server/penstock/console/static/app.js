@@ -6,10 +6,12 @@ import { say } from "./dom.js";
 import { entitiesView, startSearch } from "./entities.js";
 import { entityView } from "./entity.js";
 import { duration } from "./format.js";
+import { noteValues } from "./names.js";
 import { nowView } from "./now.js";
 import { rulesView } from "./rules.js";
 
 const EVERY_MS = 2_000;
+const ZONES = `Times in ${Intl.DateTimeFormat().resolvedOptions().timeZone}, usage in UTC`;
 const THEME = "penstock-theme";
 const THEMES = { auto: "as the system", light: "light", dark: "dark" };
 
@@ -53,20 +55,25 @@ async function refresh() {
   const shown = view;
   try {
     const overview = await get("overview");
+    noteValues(overview.values);
     if (shown === view) await shown.refresh(overview);
     if (mine !== turn) return;
-    say(document.getElementById("about"), `Penstock ${overview.version}, up ${duration(overview.at_ms - overview.started_ms)}`);
+    say(document.getElementById("about"), `Penstock ${overview.version}, up ${duration(overview.at_ms - overview.started_ms)} · ${ZONES}`);
     trouble.hidden = true;
     main.dataset.state = "shown";
   } catch (error) {
     if (mine !== turn) return;
-    const reason = error instanceof ApiError ? error.message : "the server does not answer";
-    trouble.hidden = false;
-    say(trouble, `What you see may be old: ${reason}.${isLive ? " Trying again." : ""}`);
-    if (!(error instanceof ApiError) && !(error instanceof TypeError)) throw error;
+    tell(error);
   } finally {
     if (mine === turn && isLive && !document.hidden) timer = setTimeout(refresh, EVERY_MS);
   }
+}
+
+function tell(error) {
+  const reason = error instanceof ApiError ? error.message : "the server does not answer";
+  trouble.hidden = false;
+  say(trouble, `What you see may be old: ${reason}.${isLive ? " Trying again." : ""}`);
+  if (!(error instanceof ApiError) && !(error instanceof TypeError)) throw error;
 }
 
 function startLive(button) {
@@ -107,4 +114,10 @@ document.addEventListener("keydown", (event) => {
   }
 });
 window.addEventListener("hashchange", show);
+// What a click has begun, such as another filter, may fail as well.
+window.addEventListener("unhandledrejection", (event) => {
+  if (!(event.reason instanceof ApiError) && !(event.reason instanceof TypeError)) return;
+  event.preventDefault();
+  tell(event.reason);
+});
 show();

@@ -1,8 +1,8 @@
 // Who changed what, and when.
 
-import { get } from "./api.js";
-import { card, choice, empty, h } from "./dom.js";
-import { entityLink } from "./format.js";
+import { ApiError, get } from "./api.js";
+import { card, choice, empty, h, say } from "./dom.js";
+import { entityName } from "./names.js";
 
 const SYSTEM = "$SYSTEM";
 const RESOURCE = "$RESOURCE:";
@@ -10,15 +10,17 @@ const RESOURCE = "$RESOURCE:";
 /** A card with the changes of a subject, the latest first. */
 export function makeEvents(subjectOf) {
   const list = h("ol", { class: "events" });
-  const nothing = empty("No changes on record.");
+  const nothing = empty("");
   const more = h("button", { class: "quiet", type: "button", onclick: () => load(true) }, "Show older");
   const element = card("Changes", [], list, nothing, more);
   let next = null;
 
   async function load(goesOn) {
     const subject = subjectOf();
-    const answer = subject ? await get("audit", { subject, limit: 20, after: goesOn ? next : "" }) : { events: [], next: null };
+    const answer = subject ? await read(subject, goesOn ? next : "") : { events: [], next: null };
+    if (subject !== subjectOf()) return;
     next = answer.next;
+    say(nothing, answer.problem ?? "No changes on record.");
     const made = answer.events.map(makeEvent);
     if (goesOn) list.append(...made);
     else list.replaceChildren(...made);
@@ -26,6 +28,16 @@ export function makeEvents(subjectOf) {
     more.hidden = next === null;
   }
   return { element, refresh: () => load(false) };
+}
+
+/** A page of events, or why there is none. */
+async function read(subject, after) {
+  try {
+    return await get("audit", { subject, limit: 20, after });
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    return { events: [], next: null, problem: error.message };
+  }
 }
 
 export function auditView() {
@@ -52,7 +64,7 @@ function makeEvent(event) {
   const lines = differences(event).map(([sign, name, text]) => h("li", { class: { "+": "added", "-": "removed", "~": "changed" }[sign] },
     h("span", { class: "sign", "aria-label": { "+": "added", "-": "removed", "~": "changed" }[sign] }, sign), `${name}${text ? `: ${text}` : ""}`));
   const scope = event.scope ? [event.scope.entity ? `entity ${event.scope.entity}` : "", event.scope.resource ? `resource ${event.scope.resource}` : ""].filter(Boolean).join(", ") || "system" : "";
-  const subject = event.subject.startsWith("$") ? null : h("a", { class: "name", href: entityLink(event.subject) }, event.subject);
+  const subject = event.subject.startsWith("$") ? null : entityName(event.subject);
   return h("li", { class: "event" },
     h("p", {}, h("time", { datetime: new Date(event.at_ms).toISOString() }, event.at), h("b", {}, event.by), h("span", { class: "tag" }, event.action), subject, h("span", { class: "scope" }, scope)),
     h("ul", {}, ...lines));

@@ -1,6 +1,7 @@
 // Makes and updates elements. Text from outside only ever becomes text, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
+const TYPED_MS = 200;
 
 /** An element with attributes and children. `onclick` and the like are listeners. */
 export function h(tag, attributes = {}, ...children) {
@@ -54,6 +55,15 @@ export function choice(legend, options, chosen, changed) {
     return h("label", {}, input, h("span", {}, text));
   });
   return h("fieldset", { class: "choice" }, h("legend", { class: "unseen" }, legend), ...buttons);
+}
+
+/** Call a function when nobody has typed for a moment, and not for each key. */
+export function once(call) {
+  let timer = 0;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(call, TYPED_MS);
+  };
 }
 
 /** A card with a heading. */

@@ -1,8 +1,9 @@
 // Stored entities, and the search for one of them.
 
 import { ApiError, get } from "./api.js";
-import { card, empty, follow, h, say } from "./dom.js";
-import { entityLink, whole } from "./format.js";
+import { card, empty, follow, h, once, say } from "./dom.js";
+import { whole } from "./format.js";
+import { entityLink, entityName } from "./names.js";
 
 const PAGE = 100;
 const FOUND = 8;
@@ -28,7 +29,7 @@ export function entitiesView() {
   const nothing = empty("");
   const count = h("p", { class: "span", "aria-live": "polite" });
   const more = h("button", { class: "quiet", type: "button", onclick: () => load(true) }, "Show more");
-  const filter = h("input", { type: "search", placeholder: "Name begins with", "aria-label": "Name begins with", spellcheck: "false", oninput: () => load(false) });
+  const filter = h("input", { type: "search", placeholder: "Name begins with", "aria-label": "Name begins with", spellcheck: "false", oninput: once(() => load(false)) });
   const element = h("div", { class: "view" }, h("h1", {}, "Entities"), card("Stored entities", [filter], table, nothing, count, more));
   let rows = [];
   let next = "";
@@ -38,6 +39,7 @@ export function entitiesView() {
     turn += 1;
     const mine = turn;
     const prefix = filter.value.trim();
+    let problem = prefix ? "No stored entity begins so." : "No entities are stored. Rules need none.";
     try {
       const page = await find(prefix, PAGE, goesOn ? next : "");
       if (mine !== turn) return;
@@ -45,13 +47,13 @@ export function entitiesView() {
       next = page.next;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      [rows, next] = [[], null];
-      say(nothing, error.message);
+      if (mine !== turn) return;
+      [rows, next, problem] = [[], null, error.message];
     }
     follow(body, rows, (row) => row.name, makeRow);
     table.hidden = !rows.length;
     nothing.hidden = Boolean(rows.length);
-    if (!rows.length && !nothing.textContent) say(nothing, prefix ? "No stored entity begins so." : "No entities are stored. Rules need none.");
+    say(nothing, problem);
     more.hidden = next === null;
     say(count, rows.length ? `${whole(rows.length)} shown${next === null ? "" : ", there are more"}.` : "");
   }
@@ -60,8 +62,8 @@ export function entitiesView() {
 
 function makeRow(entity) {
   const pairs = Object.entries(entity.metadata).map(([key, value]) => `${key}=${value}`).join(" ");
-  const parent = entity.parent === null ? "–" : h("a", { href: entityLink(entity.parent) }, entity.parent);
-  const element = h("tr", {}, h("th", { scope: "row" }, h("a", { class: "name", href: entityLink(entity.name) }, entity.name)),
+  const parent = entity.parent === null ? "–" : entityName(entity.parent);
+  const element = h("tr", {}, h("th", { scope: "row" }, entityName(entity.name)),
     h("td", {}, parent), h("td", {}, entity.cascade ? "yes" : "no"), h("td", { class: "metadata" }, pairs || "–"));
   return { element, update() {} };
 }
@@ -70,6 +72,7 @@ function makeRow(entity) {
 export function startSearch(input, list) {
   let turn = 0;
   let active = -1;
+  let looked = "";
 
   const options = () => [...list.children];
   const close = () => { list.hidden = true; active = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); };
@@ -79,6 +82,12 @@ export function startSearch(input, list) {
     active = index;
     options().forEach((option, number) => option.setAttribute("aria-selected", String(number === index)));
     if (index >= 0) input.setAttribute("aria-activedescendant", options()[index].id);
+  }
+
+  /** What was typed itself, if the list is that of an earlier text. */
+  function chosen() {
+    const typed = input.value.trim();
+    return !list.hidden && active >= 0 && looked === typed ? options()[active].querySelector(".name").textContent : typed;
   }
 
   async function look() {
@@ -92,7 +101,8 @@ export function startSearch(input, list) {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
     }
-    if (mine !== turn) return undefined;
+    if (mine !== turn || document.activeElement !== input) return undefined;
+    looked = typed;
     const shown = [...new Set([...names, typed])];
     list.replaceChildren(...shown.map((name, number) => h("li", { id: `found-${number}`, role: "option", "aria-selected": "false", onpointerdown: (event) => { event.preventDefault(); open(name); } },
       h("span", { class: "name" }, name), names.includes(name) ? null : h("small", {}, "as typed"))));
@@ -101,13 +111,13 @@ export function startSearch(input, list) {
     return choose(0);
   }
 
-  input.addEventListener("input", look);
+  input.addEventListener("input", once(look));
   input.addEventListener("focus", look);
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
     const count = options().length;
     if (event.key === "Escape") close();
-    else if (event.key === "Enter" && input.value.trim()) open(!list.hidden && active >= 0 ? options()[active].querySelector(".name").textContent : input.value.trim());
+    else if (event.key === "Enter" && input.value.trim()) open(chosen());
     else if (!list.hidden && event.key === "ArrowDown") choose((active + 1) % count);
     else if (!list.hidden && event.key === "ArrowUp") choose((active + count - 1) % count);
     else return;

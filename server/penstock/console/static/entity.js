@@ -4,7 +4,8 @@ import { get } from "./api.js";
 import { makeEvents } from "./audit.js";
 import { BarPlot } from "./chart.js";
 import { card, choice, empty, follow, h, say } from "./dom.js";
-import { duration, entityLink, isRule, resource, short, whole } from "./format.js";
+import { duration, isRule, resource, short, whole } from "./format.js";
+import { entityName } from "./names.js";
 import { makeDenials } from "./now.js";
 
 const LOW = 0.1;
@@ -27,7 +28,7 @@ export function entityView(id, wantedResource = "") {
   async function refresh() {
     const answer = await get("entity", { id, resource: wantedResource });
     showFacts(facts, answer, wantedResource);
-    follow(trees, answer.trees, (tree) => tree.resource, makeTree);
+    follow(trees, answer.trees.map((tree) => ({ ...tree, at_ms: answer.at_ms })), (tree) => tree.resource, makeTree);
     nothing.hidden = Boolean(answer.trees.length);
     say(nothing, answer.entity ? "No buckets lately, so nothing limits this entity now." : "No such entity is stored, and no bucket has this name.");
     children.hidden = !answer.children.length;
@@ -52,7 +53,7 @@ function showChildren(box, answer) {
   const key = answer.children.join("\n");
   if (box.shown === key) return;
   box.shown = key;
-  const links = answer.children.map((child) => h("li", {}, h("a", { href: entityLink(child) }, child)));
+  const links = answer.children.map((child) => h("li", {}, entityName(child)));
   box.replaceChildren(card(answer.has_more_children ? "Children (the first 50)" : "Children", [], h("ul", { class: "names" }, ...links)));
 }
 
@@ -63,7 +64,7 @@ function makeTree(tree) {
   return {
     element,
     update(now) {
-      const levels = now.levels.map((level, depth) => ({ ...level, depth })).reverse();
+      const levels = now.levels.map((level, depth) => ({ ...level, depth, at_ms: now.at_ms })).reverse();
       follow(list, levels, (level) => level.entity, makeLevel);
     },
   };
@@ -73,7 +74,7 @@ function makeLevel(level) {
   const notes = h("span", { class: "notes" });
   const buckets = h("ul", { class: "buckets" });
   const unlimited = h("p", { class: "empty small" }, "no limits");
-  const name = level.depth ? h("a", { class: "name", href: entityLink(level.entity) }, level.entity) : h("span", { class: "name" }, level.entity);
+  const name = level.depth ? entityName(level.entity) : h("span", { class: "name" }, level.entity);
   const element = h("li", { class: level.depth ? "level" : "level self" }, h("p", { class: "who" }, name, notes), buckets, unlimited);
   return {
     element,
@@ -81,7 +82,7 @@ function makeLevel(level) {
       const texts = [now.scope ? `limits of ${now.scope}` : "", now.is_used || !now.buckets.length ? "" : "not used lately", now.is_counted ? "" : "not counted: no cascade"];
       say(notes, texts.filter(Boolean).join(" · "));
       unlimited.hidden = Boolean(now.buckets.length);
-      follow(buckets, now.buckets, (bucket) => bucket.name, makeBucket);
+      follow(buckets, now.buckets.map((bucket) => ({ ...bucket, at_ms: now.at_ms })), (bucket) => bucket.name, makeBucket);
     },
   };
 }
@@ -101,7 +102,7 @@ function makeBucket(bucket) {
       const text = isUnlimited ? "unlimited" : inDebt ? `${whole(-now.balance)} in debt` : `${whole(now.balance)} of ${whole(now.burst)} left`;
       say(rate, now.rate.split(",")[0]);
       say(left, text);
-      say(full, isUnlimited ? "" : now.resets_in_ms !== null ? `resets in ${duration(now.resets_in_ms)}` : now.full_in_ms === 0 ? "full" : now.full_in_ms === null ? "never full" : `full in ${duration(now.full_in_ms)}`);
+      say(full, isUnlimited ? "" : now.resets_at !== null ? `resets in ${duration(until(now.resets_at, now.at_ms))}` : now.full_in_ms === 0 ? "full" : now.full_in_ms === null ? "never full" : `full in ${duration(now.full_in_ms)}`);
       bar.className = `level-bar ${inDebt ? "debt" : share < LOW ? "low" : share < HALF ? "half" : "high"}`;
       bar.setAttribute("aria-valuemax", now.burst ?? 1);
       bar.setAttribute("aria-valuenow", Math.max(0, now.balance ?? 1));
@@ -117,7 +118,7 @@ function makeUsage(id) {
   const plots = h("div", { class: "plots" });
   const nothing = empty("No usage on record. Usage is counted for stored limits, and not for rules.");
   const window = choice("Window", [["hour", "Hours"], ["day", "Days"], ["month", "Months"]], wanted.window, (value) => { wanted.window = value; refresh(); });
-  const element = card("Usage", [window], plots, nothing);
+  const element = card("Usage, in UTC", [window], plots, nothing);
 
   async function refresh() {
     const answer = await get("usage", { id, window: wanted.window });
@@ -151,6 +152,9 @@ function makeUsagePlot(one) {
     },
   };
 }
+
+/** How long it is from the server's time to a time such as 2026-11-18 14:30:00Z. */
+const until = (time, at_ms) => Math.max(0, Date.parse(time.replace(" ", "T")) - at_ms);
 
 /** Windows are those of UTC. */
 function label(start, window) {

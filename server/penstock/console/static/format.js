@@ -50,6 +50,3 @@ export function limit(limit) {
   const rate = limit.rate.split(",")[0];
   return limit.name ? `${limit.name} ${rate}` : rate;
 }
-
-export const entityLink = (id, resource) =>
-  `#/entity/${encodeURIComponent(id)}${resource ? `/${encodeURIComponent(resource)}` : ""}`;

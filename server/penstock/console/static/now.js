@@ -3,7 +3,8 @@
 import { get } from "./api.js";
 import { TimePlot } from "./chart.js";
 import { card, choice, empty, follow, h, say } from "./dom.js";
-import { clock, duration, entityLink, isRule, limit, micros, percent, resource, short, whole } from "./format.js";
+import { clock, duration, isRule, limit, micros, percent, resource, short, whole } from "./format.js";
+import { entityName } from "./names.js";
 
 const LEAST_POINTS = 60;
 const LATEST = 12;
@@ -54,14 +55,16 @@ function makeTile(name) {
   return { element, update(text, note) { say(value, text); say(more, note); } };
 }
 
-function showStatus(status, { health, workers, rules, store, started_ms, at_ms }) {
+function showStatus(status, { health, workers, rules, store, rates, started_ms, at_ms }) {
   const well = health.healthy && health.ready;
+  const lately = rates.points.slice(-Math.ceil(60_000 / rates.step_ms));
+  const storeErrors = lately.reduce((sum, point) => sum + point.store_errors, 0);
   const facts = [
     { key: "health", kind: well ? "good" : "bad", text: well ? "Healthy" : health.healthy ? "Not ready" : "Not healthy", note: health.reason },
-    { key: "rules", kind: rules.failed_loads ? "warn" : "", text: `${whole(rules.count)} ${rules.count === 1 ? "rule" : "rules"} in ${whole(rules.domains)} ${rules.domains === 1 ? "domain" : "domains"}`,
-      note: rules.failed_loads ? `${whole(rules.failed_loads)} failed ${rules.failed_loads === 1 ? "load" : "loads"}: the last good rules are in force` : rules.about.join(" · ") },
-    { key: "store", kind: store.errors ? "warn" : "", text: { sqlite: "SQLite", dynamodb: "DynamoDB", memory: "Memory" }[store.kind] ?? store.kind,
-      note: store.errors ? `${whole(store.errors)} errors since the start` : "no errors" },
+    { key: "rules", kind: rules.last_load_failed ? "warn" : "", text: `${whole(rules.count)} ${rules.count === 1 ? "rule" : "rules"} in ${whole(rules.domains)} ${rules.domains === 1 ? "domain" : "domains"}`,
+      note: rules.last_load_failed ? `the last load failed, the last good rules are in force: ${rules.error.split("\n")[0]}` : rules.about.join(" · ") },
+    { key: "store", kind: storeErrors ? "warn" : "", text: { sqlite: "SQLite", dynamodb: "DynamoDB", memory: "Memory" }[store.kind] ?? store.kind,
+      note: storeErrors ? `${whole(storeErrors)} errors in the last minute` : store.errors ? `no errors lately, ${whole(store.errors)} since the start` : "no errors" },
     { key: "workers", kind: workers.running < workers.wanted ? "warn" : "", text: `${workers.running} of ${workers.wanted} ${workers.wanted === 1 ? "process" : "workers"}`,
       note: `up ${duration(at_ms - started_ms)}` },
   ];
@@ -125,7 +128,7 @@ function makeLimited() {
 
 function makeTopRow(row) {
   const name = row.entity !== null
-    ? h("a", { href: entityLink(row.entity, row.resource), class: "name" }, row.entity)
+    ? entityName(row.entity, row.resource)
     : h("span", { class: "name" }, row.rule ?? resource(row.resource));
   const place = row.entity === null ? null : h("span", { class: isRule(row.resource) ? "tag domain" : "tag" }, resource(row.resource));
   const bar = h("span", { class: "share", "aria-hidden": "true" }, h("span", {}));
@@ -184,7 +187,7 @@ function makeDenialRow(denial) {
   const wait = h("td", { class: "wait" });
   const element = h("tr", {},
     h("td", { class: "when" }, time),
-    h("th", { scope: "row" }, h("a", { href: entityLink(denial.entity, denial.resource), class: "name" }, denial.entity),
+    h("th", { scope: "row" }, entityName(denial.entity, denial.resource),
       h("span", { class: isRule(denial.resource) ? "tag domain" : "tag" }, resource(denial.resource))),
     h("td", { class: "by" }, `${limit(denial.limit)}${whose}`, denial.passed ? h("span", { class: "tag passed" }, "passed") : null),
     times, wait);
