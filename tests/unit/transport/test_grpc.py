@@ -117,6 +117,16 @@ async def test_only_a_look_of_our_own_client_makes_no_rule_metered(make_server: 
     assert codes == ["OK", "OVER_LIMIT", "OVER_LIMIT"]
 
 
+async def test_a_report_in_the_first_minute_tells_how_much_was_charged(running: Running) -> None:
+    """Nobody knows yet whether the rule is metered, so the excess is a debt of one burst."""
+
+    def charge() -> tuple[int | None, ...] | None:
+        with connect(running.address, PATIENCE_S) as client:
+            return client.ask(Request("d", (Descriptor((("five", "bob"),), 7),))).charged
+
+    assert [await asyncio.to_thread(charge) for _ in range(3)] == [(7,), (3,), (0,)]
+
+
 async def test_a_failing_store_is_unavailable(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
