@@ -205,7 +205,7 @@ async def test_a_limit_added_to_a_live_item_starts_full(store: BucketStore) -> N
 
 
 async def test_an_item_tells_when_its_limits_were_read(store: BucketStore) -> None:
-    """Who read the same earlier makes it no older, and who reads others later is right."""
+    """A server that read the same limits earlier changes nothing. Limits read later win."""
     for policy_ms in (9, 5):
         await store.take([Take(BOB, (FIVE,), (Draw(0, MILLI),), None, policy_ms)], NOW)
         item = await store.read(BOB)

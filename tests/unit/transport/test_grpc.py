@@ -92,7 +92,7 @@ async def test_enormous_hits_are_charged_as_far_as_debt_goes(running: Running) -
 
 
 async def test_only_a_look_of_our_own_client_makes_no_rule_metered(make_server: MakeServer) -> None:
-    """It says in a header that it only looks; the check of any other client tells more."""
+    """Our client sends a header with its look. A check without this header makes a rule metered."""
     times_ms = [NOW, *[NOW + LEARNS_MS] * 100]
     limiter = Limiter(MemoryStore(), Options(), lambda: times_ms.pop(0))
     limiter.use(rules())
