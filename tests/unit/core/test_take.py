@@ -61,6 +61,7 @@ def test_each_mode_does_what_it_says(
     """A take is whole or nothing, a charge stops at one burst of debt."""
     taken = one(holding(held), Draw(0, tokens * MILLI, mode, Denies.NEVER))
     assert taken.drawn == (Drawn(fits, left * MILLI),)
+    assert taken.consumed == ((held - left) * MILLI,)
     if left == held:
         assert taken.item is None
     else:
