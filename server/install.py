@@ -4,7 +4,7 @@ Needs nothing but Python's standard library. What was installed is written down 
 a start that finds its stamp installs nothing, and needs no network.
 """
 
-from __future__ import annotations  # so that an old Python gets as far as being refused
+from __future__ import annotations  # so an old Python can say it is too old
 
 import contextlib
 import fcntl

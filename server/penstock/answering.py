@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 LEAST_PAUSE_S: Final = 1.0
-"""Between two looks at what is stored for all, however short the time for changes is."""
+"""The least pause between two reads of the stored settings, whatever `policy_cache_ttl` is."""
 
 
 def clock_ms() -> int:
@@ -237,7 +237,7 @@ class Answering:
         yield from free_rules(old.pop())
 
     async def prepare(self) -> None:
-        """Learn what is stored for all, before calls come. Wait for rules that come over xDS."""
+        """Read the stored settings before calls come, and wait for rules that come over xDS."""
         try:
             await self._policies.read_system()
         except StoreError as exc:
@@ -281,7 +281,7 @@ class Answering:
         return await self._health.why_not_ready()
 
     def note_ended_elsewhere(self, names: str) -> None:
-        """Parts of the server in another process have ended, or run again: then it is empty."""
+        """Note which parts in another process have ended. `names` is empty if all parts run."""
         self._ended_elsewhere = names
         self._announce()
 
@@ -297,7 +297,7 @@ class Answering:
         return 1
 
     async def read_view(self, name: str, query: Mapping[str, str], *, of_all: bool) -> list[Any]:
-        """What the console wants to know. This process is all there is."""
+        """Answer the console. There are no worker processes, so this process knows everything."""
         del of_all
         return [await self.read_view_here(name, query)]
 
@@ -327,7 +327,7 @@ class Answering:
         await self._grpc.stop(grace_s)
 
     async def finish(self) -> None:
-        """Wait for what callers that are gone left to do, before the store is closed."""
+        """Finish the work for callers that are gone, before the store is closed."""
         await self._leases.finish()
 
     async def _follow_rules(self) -> None:
@@ -338,14 +338,17 @@ class Answering:
         await self._feed.follow(use)
 
     async def _follow_system(self) -> None:
-        """Learn what holds for all, also where rules are all that is asked for."""
+        """Read the stored settings of the system again and again.
+
+        They apply to all servers, also to servers that only answer requests for rules.
+        """
         while True:
             await asyncio.sleep(max(self._settings.policy_cache_ttl / 1000, LEAST_PAUSE_S))
             with suppress(StoreError):
                 await self._policies.read_system()
 
     def _announce(self) -> None:
-        """Let health checks see what there is to see."""
+        """Tell health checks whether the server is healthy."""
         self._grpc.set_serving(serving=self._health.is_healthy())
         self.announced()
 

@@ -52,7 +52,7 @@ LEAST_HASH_KEY: Final = 16
 
 
 def check_workers(settings: Settings) -> None:
-    """ConfigError if several processes can't serve as these settings want it."""
+    """Raise ConfigError if the settings ask for workers, and something else rules workers out."""
     if settings.workers == 1:
         return
     if settings.store.startswith("memory:"):
@@ -86,7 +86,7 @@ def with_hash_key(settings: Settings) -> Settings:
 def make_recorder(
     settings: Settings, metrics: Metrics, clock_ms: Callable[[], int]
 ) -> Recorder | None:
-    """What records requests, if that is wanted. ConfigError if it can't be done."""
+    """Make the recorder of requests; None if recording is off. ConfigError if it can't record."""
     if not settings.record_trace:
         return None
     segments = Segments(
@@ -112,8 +112,8 @@ def make_watcher(settings: Settings, metrics: Metrics) -> RulesWatcher:
 def make_xds_client(
     settings: Settings, metrics: Metrics, read: Callable[..., Awaitable[T]]
 ) -> "XdsClient[T]":
-    """What follows an xDS server. `read` is one of `xds.reading`. ConfigError if settings or files
-    can't be used."""
+    """Make the client of an xDS server. `read` is a function of `xds.reading`. ConfigError if
+    settings or files can't be used."""
     # Only here: gRPC's C library takes memory and time to start.
     from penstock.transport.ads import AdsServer
     from penstock.transport.ads_tls import FollowedAdsTls, choose_ads_tls
@@ -180,9 +180,9 @@ def make_transport(
     leases: LeaseService,
     arriving: socket.socket | None = None,
 ) -> "GrpcServer | NativeServer":
-    """What serves gRPC. Only that is imported: gRPC's C library takes memory and time to start.
+    """Make the gRPC server. Import only what it needs: gRPC's C library takes memory and time.
 
-    `arriving`: connections come from this socket, instead of one that is opened here.
+    `arriving`: connections come from this socket. The server opens no socket of its own.
     """
     if settings.transport == "grpcio":
         from penstock.transport.grpcio import GrpcServer
@@ -199,7 +199,7 @@ def connection_shares(settings: Settings) -> Shares:
 
 
 def why_no_decisions(settings: Settings) -> str:
-    """What /json answers instead of deciding; empty if it decides."""
+    """Why /json does not decide, for the answer to its callers; empty if /json decides."""
     name = "PENSTOCK_HTTP_DECISIONS"
     if settings.http_decisions == "off":
         return f"decisions over HTTP are off: {name} is off"
@@ -258,7 +258,7 @@ def make_sender(settings: Settings, read: ReadMetrics) -> Sender | None:
 
 
 def make_tracer(settings: Settings) -> "OtelTracer | None":
-    """What sends traces, if they are wanted: by our setting, or by OpenTelemetry's own."""
+    """Make the exporter of traces, if our setting or a setting of OpenTelemetry turns traces on."""
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
     is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     is_wanted = settings.tracing_enabled or exporter == OTLP

@@ -1,4 +1,4 @@
-"""What can go wrong, told apart by who has to act.
+"""The errors. Each class says who has to act: the operator, the caller, or nobody.
 
 In a server, an over-limit request is no error: it is a decision (`core/decision.py`). In a Python
 program it is the exception `RateLimited`, because a block must not begin.
@@ -6,7 +6,7 @@ program it is the exception `RateLimited`, because a block must not begin.
 
 
 class PenstockError(Exception):
-    """The root. The message is for the person who can mend it."""
+    """The root of all errors. The message is for the person who can solve the problem."""
 
 
 class ConfigError(PenstockError):
@@ -14,17 +14,17 @@ class ConfigError(PenstockError):
 
 
 class MissingStoreError(ConfigError):
-    """There is no store where one has to be, and none is created."""
+    """The store does not exist, and this command does not create a store."""
 
 
 class StoreError(PenstockError):
     """The store could not answer. Never a decision: nothing is known to be over its limit.
 
-    `transient`: it may well answer the next time, without anybody doing something about it.
-    `kind`: what went wrong, in the word that metrics have for it.
+    `transient`: the next call may succeed, although nobody does anything.
+    `kind`: what went wrong, in the word of the metrics.
 
-    The message may name accounts, roles, tables and paths. It is for the log, and for the operator
-    at a terminal. Callers are told `for_caller`.
+    The message may name accounts, roles, tables and paths. So only the log and the operator at a
+    terminal get the message. Callers get `for_caller`.
     """
 
     def __init__(self, message: str, *, transient: bool = True, kind: str = "failed") -> None:
@@ -38,7 +38,7 @@ class StoreError(PenstockError):
 
 
 class OverloadError(StoreError):
-    """More calls at once than are admitted. Answered like a store that fails."""
+    """Too many calls are under way. The answer is the same as for a store that fails."""
 
     @property
     def for_caller(self) -> str:
@@ -50,14 +50,14 @@ class PartError(PenstockError):
 
 
 class PolicyError(PenstockError):
-    """A change of stored policy that can't be made: its message says why."""
+    """A change of the stored policy is not possible. The message says why."""
 
 
 class RateLimited(PenstockError):  # noqa: N818 - the name that callers read is the news
     """A lease was refused, and nothing was taken: `limit` has too few tokens.
 
-    `entity` is whose limit it is: the entity that was asked for, or one of its parents. There are
-    enough tokens after `retry_after_s` seconds, if nobody else takes them.
+    `entity` has the limit: the entity that was asked for, or one of its parents. There are enough
+    tokens after `retry_after_s` seconds, if nobody else takes them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which event loop the process runs on: uvloop where it can be had, asyncio's own elsewhere."""
+"""Chooses the event loop of the process: uvloop if it is installed, else the loop of asyncio."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,11 +10,11 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def choose_loop(choice: str) -> LoopFactory | None:
-    """What makes the loop; None for asyncio's own. ConfigError if `uvloop` can't be had."""
+    """The factory of the loop; None for asyncio's own. ConfigError if uvloop is not installed."""
     if choice == "asyncio":
         return None
     try:
-        # It is not installed everywhere: not on Windows, and not on PyPy.
+        # uvloop does not run on Windows and on PyPy.
         factory: LoopFactory = import_module("uvloop").new_event_loop
     except ImportError as exc:
         if choice == "auto":

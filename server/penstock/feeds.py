@@ -18,11 +18,11 @@ Use = Callable[[LoadedRules], Awaitable[None]]
 
 class Feed(Protocol):
     def load(self) -> LoadedRules | None:
-        """The rules that are there now. RulesError if they can't be used. None: they come later."""
+        """The present rules; None if the rules come later. RulesError if they can't be used."""
         ...
 
     async def follow(self, use: Use) -> None:
-        """Have new rules used, for ever."""
+        """Call `use` with each new version of the rules. Never returns."""
         ...
 
     def lines(self) -> Iterator[str]:
@@ -80,5 +80,5 @@ def make_feed(settings: Settings, metrics: Metrics) -> Feed:
 
 
 def as_comments(lines: Iterator[str]) -> bytes:
-    """Lines that nobody takes for rules."""
+    """The lines as comments, so that nobody takes them for rules."""
     return "".join(f"# {escape(line)}\n" for line in lines).encode()

@@ -1,6 +1,7 @@
-"""The part of a server that operators see: HTTP ports, StatsD and signals. It runs the whole.
+"""The part of a server that operators see: HTTP ports, StatsD and signals.
 
-What answers calls stands behind it: in this process (`answering.py`), or in workers (`workers/`).
+The front starts and stops the server. Behind the front, an engine answers calls: in this process
+(`answering.py`), or in workers (`workers/`).
 """
 
 import asyncio
@@ -34,15 +35,15 @@ from penstock.transport.http_console import ConsoleSite, Handle
 LOG: Final = logging.getLogger(__name__)
 
 GRACE_S: Final = 2.0
-"""For calls under way when the server stops. They take milliseconds."""
+"""The time for calls that are under way when the server stops. A call takes milliseconds."""
 
 
 class Engine(Protocol):
-    """What answers calls."""
+    """The part of the server that answers calls."""
 
     @property
     def metrics(self) -> Metrics:
-        """Of this process."""
+        """The metrics of this process."""
         ...
 
     @property
@@ -62,7 +63,7 @@ class Engine(Protocol):
     async def read_rules(self) -> bytes: ...
     @property
     def rates(self) -> Rates:
-        """Of all processes."""
+        """The rates of all processes."""
         ...
 
     @property
@@ -77,7 +78,7 @@ class Engine(Protocol):
         ...
 
     async def read_metrics(self) -> list[AnyFamily]:
-        """Of all processes."""
+        """Read the metrics of all processes."""
         ...
 
     def begin_drain(self) -> None:
@@ -166,7 +167,7 @@ class Front:
             parts.keep(Work("the sender to StatsD", lambda: sender.run(every_s)))
 
     def _tell_edge(self) -> None:
-        """Say what clients may do here that a reader of the settings might not expect."""
+        """Log what clients may do here, where the settings alone do not show it."""
         shares = connection_shares(self._settings)
         LOG.info(
             "connections at a time: %d for gRPC, %d for HTTP, %d on each other port",
@@ -196,7 +197,7 @@ class Front:
             stopped.cancel()
 
     async def _drain_when_told(self) -> None:
-        """Wait for clients to move away; a person at the keyboard, or a second signal, does not."""
+        """After SIGTERM, wait until clients have moved away. SIGINT or a second signal ends it."""
         received = await self._signals.get()
         LOG.info("%s: draining", received.name)
         if received is signal.SIGINT:

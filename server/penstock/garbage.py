@@ -30,7 +30,7 @@ OLD_WORTH: Final = 10
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Build something large. To look for garbage meanwhile takes as long as to build it."""
+    """Turn collections off while something large is built. Collections would double the time."""
     gc.disable()
     try:
         yield
@@ -40,7 +40,7 @@ def without_collections() -> Iterator[None]:
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """Don't look at what there is now. It stays, or is freed when nothing refers to it."""
+    """Leave all present objects out of collections. Most of them stay until the server stops."""
     gc.collect()
     gc.freeze()
     before = gc.get_threshold()
@@ -53,7 +53,7 @@ def frozen() -> Iterator[None]:
 
 
 async def collect_while_quiet(count_calls: Callable[[], int]) -> None:
-    """Make a full collection when it is worth it and no call has come for a while, for ever."""
+    """Make full collections, for ever: each if it is worth the time, and no call came lately."""
     calls = count_calls()
     while True:
         await asyncio.sleep(PAUSE_S)

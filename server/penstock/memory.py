@@ -14,14 +14,13 @@ from typing import Final
 PAUSE_S: Final = 10.0
 
 WORTH_BYTES: Final = 64 * 2**20
-"""How much a server must have grown before it is worth to look: that takes 25 ms for 100 MB, on a
-thread of its own."""
+"""The growth that makes it worth to give memory back: 100 MB take 25 ms, on a thread of its own."""
 
 _STATM: Final = Path("/proc/self/statm")
 
 
 def find_trim() -> Callable[[], object] | None:
-    """What gives memory back; None where the C library is not glibc."""
+    """The function that gives memory back; None if the C library is not glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return None if trim is None or not _STATM.exists() else lambda: trim(0)
 
@@ -35,7 +34,7 @@ class Memory:
     def __init__(self, trim: Callable[[], object]) -> None:
         self._trim = trim
         self._least = resident_bytes()
-        """Since it was last given back."""
+        """The least memory since memory was last given back."""
 
     async def keep_small(self) -> None:
         """Give memory back now and then, for ever."""

@@ -1,9 +1,9 @@
 """Starts processes that run a module of ours.
 
 The law of this file: nothing of this process runs in the child before the program does. uvloop
-breaks that law: uvloop forks, and runs Python's fork handlers in the child. Those of gRPC crash the
-child now and then while a channel is open, as the channel for rules over xDS is. So `subprocess`
-starts the processes, and no event loop does.
+breaks that law: uvloop forks, and runs Python's fork handlers in the child. gRPC's fork handlers
+sometimes crash the child while a channel is open, such as the channel for rules over xDS. So
+`subprocess` starts the processes, and no event loop does.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ class ChildProcess:
         self._stdin = stdin
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Ended] = self._loop.create_future()
-        # A thread, because there is no way to wait for a process that all systems and event loops
-        # have. It does not hold up the end of this process.
+        # Not all systems and event loops can wait for a process, so a thread waits. The thread does
+        # not delay the end of this process.
         Thread(target=self._watch, name=f"process {self.pid}", daemon=True).start()
 
     @property

@@ -1,8 +1,8 @@
 """Keeps the long-lived parts of a server running.
 
-The law of this file: a server never looks well while a part of it does not run. A part that ends by
-itself is told of, makes the server unhealthy, and is started again. If that can't be done, the
-server ends with an error.
+The law of this file: a server never looks well while a part of it does not run. If a part
+ends by itself, the log says so, the server is unhealthy, and the part is started again. If the part
+can't be started, the server ends with an error.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from penstock.telemetry.metrics import Metrics
 LOG: Final = logging.getLogger(__name__)
 
 PAUSE_S: Final = 1.0
-"""Before work that ended is begun again, so that work which always fails is no busy loop."""
+"""The pause before work is started again. So work that always fails makes no busy loop."""
 
 TRIES: Final = 10
-"""How often in a row work may end soon after it began."""
+"""How many times in a row work may end soon after it began."""
 
 
 class Part(Protocol):
@@ -30,16 +30,16 @@ class Part(Protocol):
     def name(self) -> str: ...
 
     async def start(self) -> object:
-        """Begin again, after it ended; raises what is in the way."""
+        """Start the part again after it has ended. Raises the error if that fails."""
         ...
 
     async def wait(self) -> None:
-        """Return, or raise what it was, when the part has ended by itself."""
+        """Wait until the part ends by itself. Raises the error, if there was one."""
         ...
 
 
 class ShortRuns:
-    """Counts how often in a row something ended soon after it began."""
+    """Counts how many times in a row work ended soon after it began."""
 
     def __init__(self, timer_s: Callable[[], float] = time.monotonic) -> None:
         self._timer_s = timer_s
@@ -50,7 +50,7 @@ class ShortRuns:
         self._begun_s = self._timer_s()
 
     def end(self) -> int:
-        """Count one more, or begin to count anew; RuntimeError if it has ended too often."""
+        """Count a short run. A long run sets the count to 0. RuntimeError at TRIES."""
         lived_s = self._timer_s() - self._begun_s
         self._count = 0 if lived_s > TRIES * PAUSE_S else self._count + 1
         if self._count >= TRIES:
@@ -70,7 +70,7 @@ class Work:
         self._runs = ShortRuns()
 
     async def start(self) -> None:
-        """Pause before the work is done again, or raise if it has ended too often."""
+        """Pause before the work runs again. RuntimeError if the work has ended too many times."""
         self._runs.end()
         await asyncio.sleep(self._pause_s)
 
@@ -109,7 +109,7 @@ class Parts:
         raise await self._failed.get()
 
     async def stop(self) -> None:
-        """Watch no longer. What runs as work ends with this."""
+        """Stop watching the parts, and cancel their work."""
         keeping, self._keeping = self._keeping, []
         for task in keeping:
             task.cancel()

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 STORE: Final = "PENSTOCK_STORE"
 ARCHIVE: Final = "PENSTOCK_AUDIT_ARCHIVE"
-"""Where the audit events go that the table's TTL removes. Empty: nowhere."""
+"""The archive for audit events that the table's TTL removes. Empty: no archive."""
 RETENTION: Final = "PENSTOCK_USAGE_RETENTION"
 """How long the table keeps usage. Empty: the default."""
 
 
 class _Process:
-    """What stays from call to call."""
+    """The event loop and the connections, which stay from call to call."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -72,7 +72,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, int]:
 
 
 def close() -> None:
-    """Let go of what stays from call to call. AWS Lambda never asks for it."""
+    """Close the event loop and the connections. AWS Lambda never calls this."""
     global _process  # noqa: PLW0603
     if _process is not None:
         _process.close()

@@ -216,6 +216,13 @@ def test_no_bucket_of_a_rule_has_such_a_name(run: Run, entity: str) -> None:
             assert (code, "has characters that can't be printed" in err) == (2, True)
 
 
+def test_the_name_that_an_error_proposes_is_that_of_the_bucket(run: Run) -> None:
+    """An operator copies what a client has sent."""
+    _, _, err = run("bucket", "show", "user=\x1b[2J", "$domain:d")
+    proposed = err.partition(": write '")[2].partition("' instead")[0]
+    assert proposed == rule_key("d", (("user", "\x1b[2J"),)).entity
+
+
 def test_columns_stand_below_each_other_whatever_is_in_them() -> None:
     """What is escaped is measured as it is shown, and what is cut as it is cut."""
     names = ("a", HOSTILE, "x" * 5_000, "👩‍👩‍👧", "می‌خواهم", "東京")

@@ -96,7 +96,7 @@ async def test_a_refused_lease_takes_nothing(form: Form) -> None:
 
 
 async def test_an_amount_above_the_burst_says_that_it_never_fits(form: Form) -> None:
-    """Whoever retries it would retry for ever."""
+    """A program that retries an error would retry this one for ever."""
     with pytest.raises(penstock.RateLimited, match="and never more than 10: try again") as caught:
         async with form.gate.acquire("user", "gpt-4", rpm=11):
             pytest.fail("the block must not begin")

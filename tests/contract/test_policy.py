@@ -494,7 +494,7 @@ async def test_the_record_comes_in_pages(policy_store: PolicyStore) -> None:
 
 
 async def test_a_token_of_no_page_is_refused(policy_store: PolicyStore) -> None:
-    """Whoever made it up is told, and nothing breaks."""
+    """A client that made the token up gets an error, and nothing breaks."""
     for token in ("made up", "[]", "7", "{}"):
         with pytest.raises(PolicyError, match="page"):
             await policy_store.list_scopes(token, 5)

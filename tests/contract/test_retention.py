@@ -56,7 +56,7 @@ async def days_left(store: Store, subject: str = "$SYSTEM") -> list[int]:
 
 
 async def test_the_oldest_events_expire_first(full_store: Store, retention: RetentionStore) -> None:
-    """Whoever they are about, and none before its time."""
+    """Events of every subject are removed, but no event before its time."""
     await change_limits(full_store, 2, 0, 1)
     await change_limits(full_store, 0, scope=Scope("bob"))
     before_ms = NOW + 2 * DAY_MS

@@ -89,13 +89,27 @@ async def test_reports_and_refunds_land_in_a_call_that_is_denied(
         takes = [Take(BOB, limits, owed), Take(EVE, limits, (asks,))]
     else:
         takes = [Take(BOB, limits, owed, EVE), Take(EVE, limits, (asks,))]
-    taken = [drawn for outcome in await store.take(takes, NOW) for drawn in outcome.drawn]
+    outcomes = await store.take(takes, NOW)
+    consumed = [amount for outcome in outcomes for amount in outcome.consumed]
+    assert sorted(consumed) == [-5 * MILLI, 0, 60 * MILLI]
+    taken = [drawn for outcome in outcomes for drawn in outcome.drawn]
     assert {drawn.balance for drawn in taken if drawn.balance < 0} == {-10 * MILLI, -5 * MILLI}
     assert sorted(drawn.fits for drawn in taken) == [False, False, True]
     item = await store.read(BOB)
     assert item is not None
     held = {bucket.limit.name: bucket.tokens for bucket in item.buckets}
     assert held == {"tokens": -5 * MILLI, "calls": 0 if is_known else MILLI}
+
+
+async def test_an_amount_that_may_be_a_report_tells_how_much_of_it_was_charged(
+    store: BucketStore,
+) -> None:
+    """Five tokens, and a debt of five: the fourth report finds no room left."""
+    may_report = take(4, mode=Mode.TAKE_OR_CHARGE)
+    outcomes = [(await store.take([may_report], NOW))[0] for _ in range(4)]
+    assert [one.consumed for one in outcomes] == [(n * MILLI,) for n in (4, 4, 2, 0)]
+    assert [one.drawn[0].fits for one in outcomes] == [True, False, False, False]
+    assert await tokens(store) == -5
 
 
 async def test_a_report_lands_where_an_item_was_taken_from_before_the_call_was_denied(
@@ -191,7 +205,7 @@ async def test_a_limit_added_to_a_live_item_starts_full(store: BucketStore) -> N
 
 
 async def test_an_item_tells_when_its_limits_were_read(store: BucketStore) -> None:
-    """Who read the same earlier makes it no older, and who reads others later is right."""
+    """A server that read the same limits earlier changes nothing. Limits read later win."""
     for policy_ms in (9, 5):
         await store.take([Take(BOB, (FIVE,), (Draw(0, MILLI),), None, policy_ms)], NOW)
         item = await store.read(BOB)

@@ -343,7 +343,7 @@ def test_the_changelog_has_this_version() -> None:
 def test_extras_are_named_by_what_has_to_be_installed() -> None:
     """The distribution has another name than the package and the command."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    sources = [*pages(), *ROOT.glob("server/penstock/**/*.py")]
+    sources = [*pages(), ROOT / "CHANGELOG.md", *ROOT.glob("server/penstock/**/*.py")]
     named = [
         found
         for source in sources

@@ -341,7 +341,7 @@ def test_no_package_takes_the_name_of_envoy() -> None:
 
 
 def test_the_page_of_each_room_of_dynamodb_names_its_modules() -> None:
-    """Who comes in finds every file there, and none that has gone."""
+    """The page of each folder names every file of the folder, and no other file."""
     for page in (SERVER / "penstock/store/dynamodb").rglob("*/__init__.py"):
         files = {path.name for path in page.parent.glob("*.py")} - {page.name}
         assert set(re.findall(r"^ *(\w+\.py)  ", page.read_text(), re.MULTILINE)) == files

@@ -1,6 +1,6 @@
 """Answers of a server as `penstock check` shows them."""
 
-import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli.styled import Line, Styled
@@ -13,16 +13,36 @@ from penstock.transport.client import Answered
 def answer_values(request: Request, answered: Answered) -> dict[str, Any]:
     """An answer as scripts see it, always with the same keys."""
     response = answered.response
-    statuses = zip(request.descriptors, response.get("statuses", ()), strict=False)
+    statuses = response.get("statuses", ())
+    told = zip(request.descriptors, statuses, _charged(request, answered), strict=False)
     headers = response.get("response_headers_to_add", ())
     return {
         "code": response.get("overall_code", "UNKNOWN"),
-        "statuses": [_status_values(*one) for one in statuses],
+        "statuses": [_status_values(*one) for one in told],
         "headers": [[header["key"], header.get("value", "")] for header in headers],
     }
 
 
-def _status_values(descriptor: Descriptor, status: dict[str, Any]) -> dict[str, Any]:
+def _charged(request: Request, answered: Answered) -> list[int | None]:
+    """How much was charged for each descriptor. None: nothing to charge, or nobody knows."""
+    if answered.charged is not None:
+        return list(answered.charged)
+    # Servers tell only if an amount does not fit, and other servers do not tell at all.
+    return [
+        None if descriptor.refund or not _fits_a_limit(status) else descriptor.hits
+        for descriptor, status in zip(
+            request.descriptors, answered.response.get("statuses", ()), strict=False
+        )
+    ]
+
+
+def _fits_a_limit(status: dict[str, Any]) -> bool:
+    return status.get("code") == "OK" and "current_limit" in status
+
+
+def _status_values(
+    descriptor: Descriptor, status: dict[str, Any], charged: int | None
+) -> dict[str, Any]:
     remaining, limit = status.get("limit_remaining", 0), status.get("current_limit")
     is_unlimited = limit is None and remaining == UINT32_MAX
     return {
@@ -30,6 +50,7 @@ def _status_values(descriptor: Descriptor, status: dict[str, Any]) -> dict[str, 
         "code": status.get("code", "UNKNOWN"),
         "unlimited": is_unlimited,
         "limit": None if limit is None else _limit_values(limit),
+        "charged": charged,
         "remaining": None if limit is None else remaining,
         "reset_in_ms": None if limit is None else _reset_ms(status),
     }
@@ -49,22 +70,22 @@ def _reset_ms(status: dict[str, Any]) -> int:
     return round(float(status.get("duration_until_reset", "0s").removesuffix("s")) * 1000)
 
 
-def answer_lines(arguments: argparse.Namespace, answered: Answered) -> list[Line]:
+def answer_lines(texts: Sequence[str], request: Request, answered: Answered) -> list[Line]:
+    """An answer as people see it. `texts` are the descriptors as they were typed."""
     response = answered.response
     code = response.get("overall_code", "UNKNOWN")
     lines: list[Line] = [Styled(code, "good" if code == "OK" else "bad")]
     # Another server may answer with fewer statuses.
-    statuses = zip(arguments.descriptors, response.get("statuses", ()), strict=False)
-    for number, (text, status) in enumerate(statuses):
-        outcome = None if answered.charged is None else number in answered.charged
-        lines.append(f"  {text}: {_describe(status, arguments.charge, outcome)}")
+    statuses = response.get("statuses", ())
+    told = zip(texts, request.descriptors, statuses, _charged(request, answered), strict=False)
+    for text, descriptor, status, charged in told:
+        lines.append(f"  {text}: {_describe(descriptor, status, charged)}")
     headers = response.get("response_headers_to_add", ())
     lines += [f"  {header['key']}: {header.get('value', '')}" for header in headers]
     return lines
 
 
-def _describe(status: dict[str, Any], charge: str | None, is_charged: bool | None) -> str:
-    """`is_charged`: a charge over the limit was made. None if the server does not say."""
+def _describe(descriptor: Descriptor, status: dict[str, Any], charged: int | None) -> str:
     remaining = status.get("limit_remaining", 0)
     limit = status.get("current_limit")
     code = status.get("code", "UNKNOWN")
@@ -75,12 +96,19 @@ def _describe(status: dict[str, Any], charge: str | None, is_charged: bool | Non
     name = f" ({limit['name']})" if "name" in limit else ""
     reset_ms = _reset_ms(status)
     wait = format_duration(reset_ms)
+    outcome = _outcome(descriptor, charged)
     if code == "OK":
-        charged = "" if charge is None else f"charged {charge}, "
         then = f"full in {wait}" if reset_ms else "full"
-        return f"{code}, {charged}{remaining} left of {rate}{name}, {then}"
-    if charge is not None and is_charged is not False:
-        charged = f"charged {charge}, " if is_charged else ""
-        return f"{code}, {charged}more than was left of {rate}{name}"
-    refused = "" if charge is None else "not charged, "
-    return f"{code}, {refused}{remaining} left of {rate}{name}, try again in {wait}"
+        return f"{code}, {outcome}{remaining} left of {rate}{name}, {then}"
+    if descriptor.hits and not descriptor.refund and charged != 0:
+        return f"{code}, {outcome}more than was left of {rate}{name}"
+    return f"{code}, {outcome}{remaining} left of {rate}{name}, try again in {wait}"
+
+
+def _outcome(descriptor: Descriptor, charged: int | None) -> str:
+    hits = descriptor.hits
+    if charged is None or not hits:
+        return ""
+    if charged == 0:
+        return "not charged, "
+    return f"charged {hits}, " if charged == hits else f"charged {charged} of {hits}, "

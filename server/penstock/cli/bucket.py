@@ -51,7 +51,7 @@ entity is the list of a descriptor's entries, such as user=bob,path=/search.
 EXAMPLES: Final = {
     "show": f"""\
 {NAMES}
-exit code: 0 shown, 1 there are no limits, 2 error
+exit code: 0 shown, 1 there are no limits, also at no parent that is counted, 2 error
 
 examples:
   penstock bucket show user-123 gpt-4
@@ -137,7 +137,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         above = [{**_shown_values(one), "is_counted": one.is_counted} for one in parents]
         print_json({**_shown_values(shown), "parents": above})
-    elif shown.levels:
+    elif any(one.levels for one in (shown, *parents)):
         _print_levels(shown, "")
         for parent in parents:
             counted = "parent" if parent.is_counted else "parent, not counted: no cascade"
@@ -146,7 +146,7 @@ def _show(arguments: argparse.Namespace) -> int:
         print_note(f"{key.entity} on {key.resource}: no limits{_similar(arguments, key)}")
     if shown.levels and not shown.is_stored and (meant := _similar(arguments, key)):
         print_note(f"{key.entity} on {key.resource} was not used lately{meant}")
-    return 0 if shown.levels else 1
+    return 0 if any(one.levels for one in (shown, *parents) if one.is_counted) else 1
 
 
 def _similar(arguments: argparse.Namespace, key: Key) -> str:

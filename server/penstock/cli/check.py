@@ -118,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.json:
                 print_json_line(answer_values(request, answered))
             else:
-                print_lines(answer_lines(arguments, answered))
+                print_lines(answer_lines(arguments.descriptors, request, answered))
         progress.clear()
         if not is_limited and _is_unknown_domain(client, request):
             print_note(

@@ -200,7 +200,8 @@ def _show(arguments: argparse.Namespace) -> int:
         print_lines(shown_lines(scope, stored, steps))
     if stored is None and scope.resource is not None:
         _tell_similar(arguments, scope.resource)
-    return 0 if stored is not None or (steps and steps[0].resolved.limits) else 1
+    counted = any(step.resolved.limits for step in steps if step.is_counted)
+    return 0 if stored is not None or counted else 1
 
 
 def _tell_similar(arguments: argparse.Namespace, resource: str) -> None:

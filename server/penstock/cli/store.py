@@ -13,7 +13,7 @@ from penstock.cli.output import print_note
 from penstock.cli.progress import ProgressLine
 from penstock.config.flags import DECLARED, add_flags, read_settings
 from penstock.core.entities import name_problem
-from penstock.core.foreign_text import is_plain, show
+from penstock.core.foreign_text import is_plain, show, unprintable
 from penstock.errors import ConfigError, MissingStoreError
 from penstock.store.open import open_store
 from penstock.store.policy_port import Change, Page
@@ -96,7 +96,8 @@ def now_ms() -> int:
 def change_of(arguments: argparse.Namespace) -> Change:
     """Who makes a change, and when."""
     by = arguments.by or _user_name()
-    check_plain("--by:", by)
+    if not is_plain(by):
+        raise ConfigError(f"--by: '{show(by)}' has characters that can't be printed")
     return Change(by, now_ms())
 
 
@@ -129,6 +130,6 @@ def check_name(kind: str, name: str | None) -> None:
 
 
 def check_plain(what: str, text: str) -> None:
-    """Raise ConfigError for characters that can't be printed. No stored name has them."""
+    """Raise ConfigError for characters that can't be printed. Stored names have them escaped."""
     if not is_plain(text):
-        raise ConfigError(f"{what} '{show(text)}' has characters that can't be printed")
+        raise ConfigError(unprintable(what, text))

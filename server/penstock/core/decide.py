@@ -65,7 +65,7 @@ def _status(
     legs, fitted = part.legs, 0
     if len(legs) == 1 and len(legs[0].limits) == 1:
         number, draw, (limit,), _ = legs[0]
-        drawn, _, refilled_ms, _ = taken[number]
+        drawn, _, refilled_ms, *_ = taken[number]
         fits, balance = drawn[draw]
         wait = 0
         if not fits:

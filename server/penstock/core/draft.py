@@ -77,7 +77,7 @@ class Draft:
     """
 
     __slots__ = (
-        "_after", "_consumed", "_dropped", "_forgiven", "_must_settle", "_policy_ms", "_takes",
+        "_after", "_consumed", "_forgiven", "_must_settle", "_policy_ms", "_takes", "_used",
         "before", "bounds", "denied", "fits", "left", "modes", "quota_passed", "quota_refused",
         "refilled_ms", "take",
     )  # fmt: skip
@@ -98,6 +98,8 @@ class Draft:
         """The mode of each draw. TAKE_OR_CHARGE is resolved to TAKE or CHARGE, by the balance."""
         self._after: list[int] = []
         """The balance after each draw."""
+        self._used: list[int] = []
+        """What each draw consumes, if the call is admitted."""
         self.bounds = Bounds(len(take.limits))
         """The balances, in place of `before`, on which this draft would be the same."""
         self.denied = self.quota_refused = self.quota_passed = False
@@ -106,9 +108,8 @@ class Draft:
         else:
             for _, draws in groupby(take.draws, key=lambda draw: draw.descriptor):
                 self._reserve(list(draws))
-        self._dropped = 0
         if take.must_land:
-            self._dropped = self._land(self.left, self.fits, self._after, self.bounds)
+            self._land(self.left, self.fits, self._after, self._used, self.bounds)
             for draw, mode, fits in zip(take.draws, self.modes, self.fits, strict=True):
                 if mode in MUST_LAND and fits and draw.denies is TOGETHER:
                     self.quota_passed = True
@@ -137,6 +138,10 @@ class Draft:
         if not refused:
             self.left = left
         self._after += [self.left[draw.limit] for draw in draws]
+        self._used += [
+            draw.amount if mode is TAKE and not refused else 0
+            for draw, mode in zip(draws, modes, strict=True)
+        ]
         denies = draws[0].denies
         if denies is ALONE:
             self.denied = self.denied or refused
@@ -158,12 +163,18 @@ class Draft:
                 left[draw.limit] = balance - draw.amount
         return [either if draw.mode is TAKE_OR_CHARGE else draw.mode for draw in draws]
 
-    def _land(self, left: list[int], fits: list[bool], after: list[int], bounds: Bounds) -> int:
-        """Apply charges and refunds to these balances. Notes in `fits` and `after` how each went.
+    def _land(
+        self,
+        left: list[int],
+        fits: list[bool],
+        after: list[int],
+        used: list[int],
+        bounds: Bounds,
+    ) -> None:
+        """Apply charges and refunds to these balances.
 
-        Returns the amount that charges could not record.
+        Notes in `fits`, `after` and `used` how each of them went.
         """
-        dropped = 0
         for number, (draw, mode) in enumerate(zip(self.take.draws, self.modes, strict=True)):
             balance = left[draw.limit]
             before = self.before[draw.limit]
@@ -172,7 +183,6 @@ class Draft:
                 wanted = balance - draw.amount
                 deepest = -draw.deepest_debt(self.take.limits[draw.limit])
                 left[draw.limit] = max(wanted, min(balance, deepest))
-                dropped += left[draw.limit] - wanted
                 bounds.hold_verdict(draw.limit, before - wanted, fits=fits[number])
                 bounds.hold_above(draw.limit, before - wanted + deepest)
                 # If the bucket held more, TAKE_OR_CHARGE would be a take, which can be refused.
@@ -189,27 +199,39 @@ class Draft:
             else:
                 continue
             after[number] = left[draw.limit]
-        return dropped
+            used[number] = balance - left[draw.limit]
+
+    def _dropped(self, used: Sequence[int]) -> int:
+        """What charges could not record, given what each draw consumed."""
+        draws = zip(self.take.draws, self.modes, used, strict=True)
+        return sum([draw.amount - consumed for draw, mode, consumed in draws if mode in CHARGES])
 
     def taken(self, denied: bool) -> Taken:
         if denied:
             return self._taken_if_denied()
-        drawn = tuple(map(Drawn, self.fits, self._after))
-        return Taken(drawn, self.item() or self._synced(), self.refilled_ms, self._dropped)
+        return self._taken(self.fits, self._after, self.item() or self._synced(), self._used)
+
+    def _taken(
+        self, fits: list[bool], after: list[int], item: Item | None, used: list[int]
+    ) -> Taken:
+        dropped = self._dropped(used) if self.take.must_land else 0
+        drawn = tuple(map(Drawn, fits, after))
+        return Taken(drawn, item, self.refilled_ms, dropped, tuple(used))
 
     def _taken_if_denied(self) -> Taken:
         """Take nothing. Charges and refunds land, and the answer shows the balances after them."""
         draws, left = self.take.draws, self.before
+        used = [0] * len(draws)
         if not self.take.must_land:
             after = [left[draw.limit] for draw in draws]
-            return Taken(tuple(map(Drawn, self.fits, after)), self._synced(), self.refilled_ms)
+            return self._taken(self.fits, after, self._synced(), used)
         left, fits, after = left.copy(), self.fits.copy(), self._after.copy()
-        dropped = self._land(left, fits, after, Bounds(len(left)))
+        self._land(left, fits, after, used, Bounds(len(left)))
         for number, (draw, mode) in enumerate(zip(draws, self.modes, strict=True)):
             if mode not in MUST_LAND:
                 after[number] = left[draw.limit]
         item = self._synced() if left == self.before else self._item(left)
-        return Taken(tuple(map(Drawn, fits, after)), item, self.refilled_ms, dropped)
+        return self._taken(fits, after, item, used)
 
     def taken_apart(self, apart: "Draft") -> Taken:
         """How a denied take went, if its charges and refunds got a write of their own.
@@ -218,14 +240,16 @@ class Draft:
         """
         limits = [limit.name for limit in apart.take.limits]
         left = dict(zip(limits, apart.left, strict=True))
-        landed_drawn, _, refilled_ms, dropped = apart.taken(denied=False)
-        landed = iter(landed_drawn)
-        drawn = []
+        told = apart.taken(denied=False)
+        landed = zip(told.drawn, told.consumed, strict=True)
+        drawn, used = [], []
         for draw, mode, fits in zip(self.take.draws, self.modes, self.fits, strict=True):
             name = self.take.limits[draw.limit].name
             kept = left.get(name, self.before[draw.limit])
-            drawn.append(next(landed) if mode in MUST_LAND else Drawn(fits, kept))
-        return Taken(tuple(drawn), None, refilled_ms, dropped)
+            one, consumed = next(landed) if mode in MUST_LAND else (Drawn(fits, kept), 0)
+            drawn.append(one)
+            used.append(consumed)
+        return Taken(tuple(drawn), None, told.refilled_ms, told.dropped, tuple(used))
 
     @property
     def has_takes(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from penstock.core.foreign_text import is_plain, show
+from penstock.core.foreign_text import is_plain, show, unprintable
 from penstock.core.limits import Limit
 from penstock.core.take import Key
 
@@ -137,7 +137,7 @@ def name_problem(kind: str, name: str) -> str | None:
     if name.startswith("$"):
         return f"{kind} '{show(name)}' begins with $, which is reserved for Penstock"
     if not is_plain(name):
-        return f"{kind} '{show(name)}' has characters that can't be printed"
+        return unprintable(kind, name)
     if kind == "resource" and name == DEFAULT:
         return f"resource '{name}' stands for all resources: leave the resource out instead"
     return None

@@ -37,6 +37,19 @@ def escape(text: str) -> str:
     return _TERMINAL_UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
+def escape_name(text: str) -> str:
+    """Escape the same characters as names in a store do: ESC becomes `%1b`."""
+    if is_plain(text):
+        return text
+    return _TERMINAL_UNSAFE.sub(lambda found: f"%{ord(found[0]):02x}", text)
+
+
+def unprintable(what: str, text: str) -> str:
+    """The error for a name with such characters: how a store has the name."""
+    stored = cut(escape_name(text), MAX_LINE)
+    return f"{what} '{show(text)}' has characters that can't be printed: write '{stored}' instead"
+
+
 def escape_json(text: str) -> str:
     """Escape a JSON document. Line ends stay, and the document keeps its meaning."""
     return _TERMINAL_UNSAFE.sub(

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.core.entities import DEFAULT, MAX_NAME
-from penstock.core.foreign_text import TERMINAL_UNSAFE, is_plain
+from penstock.core.foreign_text import escape_name
 from penstock.core.limits import MILLI
 from penstock.core.request import Entries
 
@@ -33,7 +33,6 @@ CHECK: Final = Amount()
 Consume: TypeAlias = tuple[tuple[str, Amount], ...]
 """How much of which limit."""
 
-_TERMINAL_UNSAFE: Final = re.compile(f"[{TERMINAL_UNSAFE}]")
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 
 
@@ -110,8 +109,7 @@ def built_in_target(entries: Entries) -> Target | None:
 
 def safe_name(name: str) -> str:
     """The name of an entity or resource that stands for a text from outside."""
-    if not is_plain(name):
-        name = _TERMINAL_UNSAFE.sub(lambda match: f"%{ord(match[0]):02x}", name)
+    name = escape_name(name)
     if name.startswith("$") or name in {"", DEFAULT}:
         name = f"%{name}"
     if len(name) > MAX_NAME:

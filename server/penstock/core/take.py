@@ -119,3 +119,5 @@ class Taken(NamedTuple):
     """The item's `rf`. If `rf` is ahead of now, the balances grow only from `rf` on."""
     dropped: int = 0
     """What charges could not record, because the debt would be deeper than `max_debt`."""
+    consumed: tuple[int, ...] = ()
+    """What each draw has consumed. Below 0: what a refund gave back."""

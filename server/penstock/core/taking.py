@@ -100,9 +100,10 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
         synced = None
         if item is not None and is_far_ahead(item.refilled_ms, now_ms):
             synced = Item(rf, (Bucket(limit, balance, consumed),), policy_ms, takes)
-        return Taken((Drawn(False, balance),), synced, rf)
+        return Taken((Drawn(False, balance),), synced, rf, consumed=(0,))
     if amount == 0:
-        return Taken((Drawn(True, balance),), None, rf)
+        return Taken((Drawn(True, balance),), None, rf, consumed=(0,))
     left = balance - amount
     bucket = Bucket(limit, left, consumed + amount)
-    return Taken((Drawn(True, left),), Item(rf, (bucket,), policy_ms, takes + 1), rf)
+    stored = Item(rf, (bucket,), policy_ms, takes + 1)
+    return Taken((Drawn(True, left),), stored, rf, consumed=(amount,))

@@ -52,7 +52,7 @@ class LeasePort(Protocol):
         ...
 
     async def settle(self, ask: LeaseAsk) -> Recorded:
-        """Charge what is positive, if need be as debt, and give back what is negative."""
+        """Charge positive amounts, also into debt. Give back negative amounts."""
         ...
 
     async def balances(self, ask: LeaseAsk) -> Balances:
@@ -146,7 +146,7 @@ class Leases:
             self._insight.note_denied(spots, decision, now_ms)
 
     def take_blindly(self, error: StoreError) -> Recorded:
-        """Take nothing and let pass, if a flag or the stored setting says so; else raise."""
+        """Admit without taking, if a flag or the stored setting says so; else raise the error."""
         if self._policies.when_unavailable(self._options.on_unavailable) != "allow":
             raise error
         self._metrics.blind_answers.of("allow").add()
@@ -237,6 +237,6 @@ def _target(key: Key, amounts: Iterable[tuple[str, int]]) -> Target:
 
 
 def _drawn(takes: Sequence[Take], amounts: Mapping[str, int]) -> dict[str, int]:
-    """The amounts of those limits that exist, at one level at least."""
+    """The amounts without those whose limit exists at no level."""
     names = {take.limits[draw.limit].name for take in takes for draw in take.draws}
     return {name: amount for name, amount in amounts.items() if name in names}

@@ -217,7 +217,7 @@ class Limiter:
         metadata = None
         if options.dynamic_metadata:
             metadata = dynamic_metadata(prepared.request, plan, decision)
-        return Answer(decision, headers, metadata, plan)
+        return Answer(decision, headers, metadata, plan, taken)
 
     def answer_late(self, request: Request) -> Answer:
         """Answer a caller whose deadline came before the store's result."""

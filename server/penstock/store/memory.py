@@ -1,4 +1,4 @@
-"""A store in this process's memory: the plain one, which the others are compared with."""
+"""A store in this process's memory. It is the simplest store, and tests compare others with it."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -18,7 +18,8 @@ from penstock.store.retention_port import RetentionStore
 from penstock.telemetry.metrics import Metrics
 
 SWEEP_EVERY: Final = 64
-"""Takes. Two items are looked at for each of them, so that sweeping outruns what they can add."""
+"""Takes between two sweeps. A sweep looks at two items for each take, so it removes items faster
+than takes add them."""
 
 
 class MemoryStore:
@@ -69,7 +70,7 @@ class MemoryStore:
         pass
 
     def _sweep(self, count: int, now_ms: int) -> None:
-        """Forget stale items: clients choose the keys, so memory must not keep them all."""
+        """Delete stale items. Clients choose the keys, so memory must not keep all items."""
         keys = list(islice(self._unswept, count))
         if not keys:
             self._unswept = iter(tuple(self._items))

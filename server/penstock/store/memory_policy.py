@@ -1,4 +1,4 @@
-"""Policy in this process's memory: the plain one, which the others are compared with."""
+"""Policy in this process's memory: the simplest form. Tests compare other stores with it."""
 
 from collections import deque
 from collections.abc import Iterable

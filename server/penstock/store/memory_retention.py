@@ -1,4 +1,4 @@
-"""What a store in memory lets go of: the plain one, which the others are compared with."""
+"""Removes old records from a store in memory: the simplest form. Tests compare others with it."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""The way from an older form of a store's items to the present one, while servers run.
+"""Converts a store's items from an older form to the present form, while servers run.
 
-Every step can be interrupted, and done again.
+Every step can be interrupted and repeated.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Protocol
 from penstock.core.bucket import Item
 
 Progress = Callable[[str], object]
-"""Called with how far it is."""
+"""Gets a text that shows the progress."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Sums:
 
 @dataclass(slots=True)
 class Report:
-    """What a run, or a look, found."""
+    """The result of a conversion, or of a comparison."""
 
     keys: int = 0
     """Keys with single items."""

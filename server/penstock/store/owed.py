@@ -1,7 +1,7 @@
-"""What every store does about what is owed: charges and refunds, which tell what happened.
+"""How stores write charges and refunds, which report what already happened.
 
-Their callers do not wait for it: they are answered at their deadline. What is not written in this
-time is lost, and counted in `penstock_store_not_landed_total`.
+A store goes on trying to write a charge or a refund after it has answered the caller. After
+`LANDS_WITHIN_S`, the charge or refund is lost, and `penstock_store_not_landed_total` counts it.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from penstock.core.take import Taken
 from penstock.telemetry.metrics import Metrics
 
 LANDS_WITHIN_S: Final = 5.0
-"""Counted from when the caller asked. A try that is under way then is the last."""
+"""Counted from the caller's request. A try that is under way at the end is the last one."""
 
 TRIES: Final = 20
-"""In that time, at equal distances."""
+"""The number of tries in this time, at equal distances."""
 
 
 def count_dropped(metrics: Metrics, taken: Iterable[Taken]) -> None:
-    """Count what charges could not put on record. A store does so, because callers may be gone."""
+    """Count what charges could not record. The store counts, because the caller may be gone."""
     if dropped := sum([outcome.dropped for outcome in taken]):
         metrics.debt_dropped.add(dropped / MILLI)

@@ -102,13 +102,13 @@ def limits_record(stored: StoredLimits | None) -> dict[str, Any] | None:
 
 
 def page_of(found: Sequence[T], count: int, token: Callable[[T], str]) -> Page[T]:
-    """A page of what was found, where one more than `count` was looked for."""
+    """A page of at most `count` items. `found` has one item more if there is a next page."""
     items = tuple(found[:count])
     return Page(items, token(items[-1]) if len(found) > count else None)
 
 
 def end_of_prefix(prefix: str) -> str:
-    """A text after all names that begin with a prefix, and before all others that follow them."""
+    """A text that sorts after all names with a prefix, and before all names that follow those."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < sys.maxunicode:
@@ -122,7 +122,7 @@ def scope_token(scope: Scope) -> str:
 
 
 def scope_order(scope: Scope) -> tuple[str, str]:
-    """All before one: no name is empty."""
+    """The sort key of a scope. `None` (all) sorts before every name, because no name is empty."""
     return scope.entity or "", scope.resource or ""
 
 
@@ -137,7 +137,7 @@ def scope_after(token: str | None) -> tuple[str, str] | None:
 
 
 def event_before(token: str | None) -> int:
-    """The number that the events of a page are below."""
+    """The events of the next page have numbers below this one."""
     try:
         return 2**63 - 1 if token is None else int(token)
     except ValueError as exc:

@@ -42,7 +42,7 @@ class AuditEvent(NamedTuple):
     at_ms: int
     by: str
     scope: Scope | None
-    """Which limits, where it is about limits; which buckets, where it is about a reset."""
+    """The scope of the limits that changed, or of the buckets that were reset."""
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
 
@@ -54,7 +54,7 @@ class PolicyStore(Protocol):
     time is over (`retention_port.py`), also those of subjects that are gone.
 
     Lists come in pages of at most `count`, one or more; `after` is the `next` of the page before.
-    What is there all the while is listed exactly once, whatever else comes and goes.
+    Something that exists all the time is listed exactly once, whatever is added or deleted.
     """
 
     async def lookup(self, entity: str, resource: str) -> Lookup:

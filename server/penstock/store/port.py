@@ -19,26 +19,26 @@ class BucketStore(Protocol):
     """Keeps composite items. Every method raises StoreError if the store cannot answer."""
 
     async def take(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken]:
-        """Decide takes on distinct items, all or none; the answer is on record when it returns.
+        """Decide takes on distinct items, all or none. When this returns, the result is stored.
 
-        InvalidRequestError, before anything is written, if those are more items than the store
-        can take from at once. That is the caller's fault, and no failure of the store.
+        InvalidRequestError if the call has more items than the store can take from at once. Then
+        nothing is written. The caller made the mistake, and the store has not failed.
 
-        A caller that is cancelled has consumed all of its takes or none. If one of them must land,
-        all of it happens even so. A store that fails tries what must land again (`owed.py`); for a
-        caller that is gone by then, charges and refunds are all that has to land.
+        If the caller is cancelled, all of its takes happen, or none. If one of the takes must land,
+        all of them happen. If a write fails, the store tries again to write charges and refunds
+        (`owed.py`), also after the caller has gone.
         """
         ...
 
     def begin(self, takes: Sequence[Take], now_ms: int) -> Begun:
-        """Do what `take` does, at once if that needs no waiting; otherwise return a future.
+        """Do the same as `take`. Return the result at once if possible, else a future.
 
-        To cancel the future is to cancel `take`. An error is raised here, or is in the future.
+        Whoever cancels the future cancels the take. An error is raised here, or is in the future.
         """
         ...
 
     async def read(self, key: Key) -> Item | None:
-        """Look at an item as it was last written."""
+        """Read an item as it was last written."""
         ...
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:
@@ -56,7 +56,7 @@ class BucketStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what was begun, and let go."""
+        """Finish all work that was begun, and close the store."""
         ...
 
 
@@ -68,7 +68,7 @@ class Store(BucketStore, Protocol):
 
     @property
     def retention(self) -> RetentionStore | None:
-        """None if what has expired goes by itself, as on DynamoDB by its TTL."""
+        """None if the store removes old records by itself, as DynamoDB does by its TTL."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What spans of stores tell of items."""
+"""Describes items in the spans of stores."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,11 +9,11 @@ from penstock.core.windows import format_window
 from penstock.telemetry.tracing import Span
 
 MOST: Final = 16
-"""Names in a list: a group of callers may have thousands."""
+"""The most names in a list. A group of callers may have thousands."""
 
 
 def describe_items(span: Span, keys: Sequence[Key], limits: Sequence[Limit]) -> None:
-    """Tell whose items they are: the first, with its limits, to search for, and all in a list."""
+    """Note the first item with its limits, for searches, and the names of all items in a list."""
     span.note("penstock.items", len(keys))
     if keys:
         span.note("penstock.entity", keys[0].entity)
@@ -26,7 +26,7 @@ def describe_items(span: Span, keys: Sequence[Key], limits: Sequence[Limit]) -> 
 
 
 def limit_text(limit: Limit) -> str:
-    """As people write it: `rpm=100/60000ms`. Those of rules mostly have no name."""
+    """A limit as text, such as `rpm=100/60000ms`. Most limits of rules have no name."""
     text = f"{limit.requests_per_unit}/{limit.period_ms}ms"
     if limit.window is not None:
         text += f" {format_window(limit.window)}"

@@ -87,7 +87,8 @@ class Metrics:
         )
         self.debt_dropped = self._counter(
             "penstock_debt_dropped_tokens_total",
-            "Reported tokens that are not on record: the debt would be deeper than max_debt.",
+            "Tokens of reports that are not on record: the debt would be deeper than max_debt. "
+            "In the first minute after a rule is loaded, refused costs count as reports.",
         )
         self.recorded = self._counter(
             "penstock_recorded_requests_total", "Requests that --record-trace has written to files."

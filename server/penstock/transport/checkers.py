@@ -1,7 +1,9 @@
 """Remembers the clients that check health, so that a drain can wait until each has been told.
 
 Envoy asks again and again over one connection. A probe makes a new connection each time. A drain
-does not wait for a checker that is gone: its connection is closed, or it missed two turns.
+does not wait for a checker that is gone. A checker is gone if its connection is closed, or if it
+has missed two turns: a lost machine does not close its connections. A checker that asked only once
+has shown no turn yet, so it is awaited while its connection is open.
 """
 
 import re
@@ -20,6 +22,16 @@ MAX_REMEMBERED: Final = 10_000
 LATE_S: Final = 1.0
 """How late a checker on a busy machine may be for its turn."""
 
+OPEN_LATE_S: Final = 5.0
+"""The same, if its connection is open: then the checker is more likely late than gone."""
+
+GAPS: Final = 4
+"""The gaps between calls that count. A checker may ask twice in each turn, for two services, so the
+longest of these gaps is its turn."""
+
+SAME_TURN_S: Final = 0.1
+"""Calls that are closer together belong to one turn. They do not show when the next turn is."""
+
 ESTABLISHED: Final = "01"
 _SOCKET_TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _PORT: Final = re.compile(r"ipv[46]:.*:([0-9]+)")
@@ -27,18 +39,25 @@ _PORT: Final = re.compile(r"ipv[46]:.*:([0-9]+)")
 
 @dataclass(slots=True)
 class _Turns:
-    """The time of a checker's last call, and the gap between its last two calls."""
+    """The time of a checker's last call, and the gaps between its last calls."""
 
     last_s: float
-    gap_s: float | None = None
+    gaps_s: tuple[float, ...] = ()
 
     def ask(self, now_s: float) -> None:
-        self.gap_s = now_s - self.last_s
+        self.gaps_s = (*self.gaps_s, now_s - self.last_s)[-GAPS:]
         self.last_s = now_s
 
-    def is_due(self, now_s: float) -> bool:
+    @property
+    def is_known(self) -> bool:
+        """Whether the checker has asked in two turns, so that its next turn is known."""
+        return max(self.gaps_s, default=0.0) >= SAME_TURN_S
+
+    def is_due(self, now_s: float, late_s: float = LATE_S) -> bool:
         """Whether the checker may still come: it has missed at most one turn."""
-        return self.gap_s is not None and now_s <= self.last_s + 2 * self.gap_s + LATE_S
+        if not self.gaps_s:
+            return False
+        return now_s <= self.last_s + 2 * max(self.gaps_s) + late_s
 
 
 class Checkers:
@@ -103,7 +122,7 @@ def _is_there(peer: str, turns: _Turns, now_s: float, connected: frozenset[int] 
         port is None or connected is None
     ):  # a unix socket, or a system that does not list connections
         return turns.is_due(now_s)
-    return int(port[1]) in connected
+    return int(port[1]) in connected and (not turns.is_known or turns.is_due(now_s, OPEN_LATE_S))
 
 
 def connected_ports(local_port: int) -> frozenset[int] | None:

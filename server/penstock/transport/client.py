@@ -38,9 +38,8 @@ class Answered(NamedTuple):
     """A response as plain values, under the names of the wire, and its trailers."""
 
     response: dict[str, Any]
-    charged: frozenset[int] | None = None
-    """Descriptors that were charged although they are over their limit. None if the server does not
-    say."""
+    charged: tuple[int | None, ...] | None = None
+    """How much of each descriptor's own amount was charged. None if the server does not say."""
     domain_is_unknown: bool = False
 
 

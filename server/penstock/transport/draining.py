@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -14,8 +13,9 @@ QUIET_S: Final = 0.5
 
 async def drain(look: Callable[[], Awaitable[str]], timeout_s: float) -> None:
     """Look again and again whom to wait for, until there is nobody or time is up."""
-    end, told = time.monotonic() + timeout_s, ""
-    while (left := end - time.monotonic()) > 0:
+    time_s = asyncio.get_running_loop().time
+    end, told = time_s() + timeout_s, ""
+    while (left := end - time_s()) > 0:
         await asyncio.sleep(min(QUIET_S, left))
         awaited = await look()
         if not awaited:

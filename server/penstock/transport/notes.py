@@ -6,9 +6,9 @@ any bucket, and answers as ShouldRateLimit would.
 
 from typing import Final
 
-from penstock.core.decision import Decision
-from penstock.core.plan import Plan
-from penstock.core.take import CHARGES
+from penstock.core.charged import find_charged
+from penstock.core.request import Request
+from penstock.service.answer import Answer
 
 PEEK_SERVICE: Final = "penstock.v1.Console"
 PEEK_METHOD: Final = "Peek"
@@ -18,22 +18,26 @@ UNKNOWN: Final = "unknown"
 """The rules have no such domain."""
 
 CHARGED: Final = "penstock-charged"
-"""The numbers of the descriptors whose amounts were charged, although they did not fit."""
+"""How much of each descriptor's own amount was charged, such as `5,0,-`. `-` stands where there was
+nothing to charge. Without this note, an amount that fits was charged in full."""
+
+NOTHING: Final = "-"
 
 Trailers = tuple[tuple[str, str], ...]
 
 
-def charged_trailers(plan: Plan, decision: Decision) -> Trailers:
-    """For a request that is over its limit: a report was charged, a cost was not."""
-    drawn = {(draw.descriptor, draw.mode) for take in plan.takes for draw in take.draws}
-    charged = {number for number, mode in drawn if mode in CHARGES}
-    refused = {number for number, mode in drawn if mode not in CHARGES}
-    # Without a limit, the answer was given without the store, and nothing is known to be charged.
-    blind = {number for number, status in enumerate(decision.statuses) if status.limit is None}
-    return ((CHARGED, ",".join(map(str, sorted(charged - refused - blind)))),)
+def charged_trailers(request: Request, answer: Answer) -> Trailers:
+    """What was charged, if not all amounts fit: a report is charged, a cost is not."""
+    decision, plan = answer.decision, answer.plan
+    if plan is None or not any(status.over or status.shadowed for status in decision.statuses):
+        return ()
+    charged = find_charged(request, plan, answer.taken, decision)
+    return ((CHARGED, ",".join(NOTHING if one is None else str(one) for one in charged)),)
 
 
-def read_charged(trailers: Trailers) -> frozenset[int] | None:
-    """The numbers of the descriptors that were charged; None if the server does not tell."""
+def read_charged(trailers: Trailers) -> tuple[int | None, ...] | None:
+    """How much of each descriptor's amount was charged; None if the server does not tell."""
     text = dict(trailers).get(CHARGED)
-    return None if text is None else frozenset(int(number) for number in text.split(",") if number)
+    if text is None:
+        return None
+    return tuple(None if one == NOTHING else int(one) for one in text.split(","))

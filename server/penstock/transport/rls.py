@@ -196,9 +196,8 @@ def _is_peek(call: Call) -> bool:
 
 
 def _encode(prepared: Prepared, answer: Answer, call: Call) -> bytes:
-    decision, plan = answer.decision, answer.plan
-    if decision.over and plan is not None and prepared.reports:
-        call.tell(charged_trailers(plan, decision))
+    if prepared.reports:
+        call.tell(charged_trailers(prepared.request, answer))
     if LOG.isEnabledFor(logging.DEBUG):
-        LOG.debug("%s", decision_text(prepared.request, decision))
+        LOG.debug("%s", decision_text(prepared.request, answer.decision))
     return encode_answer(answer)

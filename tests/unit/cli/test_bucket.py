@@ -204,3 +204,21 @@ org on gpt-4 (parent, not counted: no cascade): not used lately
         ("project", True), ("org", False),
     ]  # fmt: skip
     assert parents[0]["buckets"][0]["balance"] == 50
+
+
+@pytest.mark.parametrize(("cascade", "code"), [((), 1), (("--cascade",), 0)])
+def test_a_child_without_limits_is_shown_with_the_limits_of_its_parent(
+    type_in: Type, cascade: tuple[str, ...], code: int
+) -> None:
+    """The exit code tells whether some limit is counted."""
+    type_in("limits", "set", "--create", "--entity", "project", "rpm=50/minute")
+    type_in("entity", "create", "project")
+    type_in("entity", "create", "kid", "--parent", "project", *cascade)
+    counted = "(parent)" if cascade else "(parent, not counted: no cascade)"
+    ran = type_in("bucket", "show", "kid", "gpt-4")
+    assert (ran.code, ran.err) == (code, "")
+    assert ran.out.startswith(f"kid on gpt-4: no limits\nproject on gpt-4 {counted}: not used")
+    assert "50 of 50" in ran.out
+    ran = type_in("bucket", "show", "kid", "gpt-4", "--json")
+    assert (ran.code, len(json.loads(ran.out)["parents"][0]["buckets"])) == (code, 1)
+    assert type_in("limits", "show", "--entity", "kid", "--resource", "gpt-4").code == code

@@ -13,6 +13,15 @@ from tests.unit.cli.command import RULES, check, run, write_rules
 MORE = """\
   - key: strict
     rate_limit: {unit: hour, requests_per_unit: 100, on_exceed: reject}
+  - key: daily
+    rate_limit: {unit: day, requests_per_unit: 100, on_exceed: debt}
+  - key: two
+    rate_limits:
+      - {name: wide, unit: day, requests_per_unit: 100, on_exceed: reject}
+      - {name: deep, unit: day, requests_per_unit: 10, on_exceed: debt}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: day, requests_per_unit: 100, on_exceed: reject}
 entities:
   - keys: [api_key, model]
     entity: "{api_key}"
@@ -85,6 +94,42 @@ def test_a_charge_that_was_refused_says_so(server: Penstock) -> None:
     assert over.code == 1
     assert ": OVER_LIMIT, not charged, 0 left of 100 per hour, try again in " in over.out
     assert "100 left" in check(server, "--peek", "strict=charge").out
+
+
+def test_a_charge_that_goes_too_deep_says_how_much_was_charged(server: Penstock) -> None:
+    """A rule's debt is one burst at most; the rest is on no record."""
+    check(server, "--charge", "190", "daily=deep")
+    part = check(server, "--charge", "25", "daily=deep")
+    assert ": OVER_LIMIT, charged 10 of 25, more than was left of 100 per day\n" in part.out
+    none = check(server, "--charge", "25", "daily=deep")
+    assert ": OVER_LIMIT, not charged, 0 left of 100 per day, try again in " in none.out
+
+
+def test_what_a_denied_request_does_not_take_is_not_said_to_be_charged(server: Penstock) -> None:
+    """One cost does not fit, so the costs beside it are not taken, either."""
+    over = check(server, "--charge", "60", "strict=fits", "many=never", "strict=fits")
+    assert over.out.count(", not charged, ") == 3
+    passed = check(server, "--charge", "101", "shadow=cost")
+    assert (passed.code, ": OK, not charged, 0 left" in passed.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "charged"),
+    [
+        (("--charge", "150", "daily=json", "strict=two"), [150, 0]),
+        (("--charge", "101", "strict=json", "free=1", "none=1"), [0, None, None]),
+        (("--charge", "50", "two=json"), [20]),  # of the limit that is shown
+        (("--charge", "2", "strict=json"), [2]),
+        (("--hits", "2", "strict=json"), [None]),
+        (("--refund", "2", "strict=json"), [None]),
+    ],
+)
+def test_json_says_how_much_was_charged(
+    server: Penstock, arguments: tuple[str, ...], charged: list[int | None]
+) -> None:
+    """Null where nothing was to be charged, or where no limit applies."""
+    answer = json.loads(check(server, "--json", *arguments).out)
+    assert [status["charged"] for status in answer["statuses"]] == charged
 
 
 def test_an_unknown_domain_is_said(server: Penstock) -> None:

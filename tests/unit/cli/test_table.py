@@ -464,7 +464,7 @@ def at_terminal(location: Location, typed: bytes, *arguments: str) -> tuple[int,
 
 
 def test_delete_asks_for_the_name(penstock: Penstock, location: Location, place: str) -> None:
-    """Whoever types it means it."""
+    """An operator who types the name means to delete the table."""
     penstock("create")
     code, screen = at_terminal(location, f"{location.table}\n".encode(), "delete")
     assert f"This deletes {place} and everything in it, for ever.\n" in screen

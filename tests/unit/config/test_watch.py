@@ -182,7 +182,7 @@ async def test_a_file_that_vanishes_is_logged_and_may_come_back(
 async def test_good_changes_are_not_logged_here(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who uses the rules says so."""
+    """The part that uses the rules reports it."""
     file = tmp_path / "rules.yaml"
     file.write_text("domain: a\n")
     following = Following(file)

@@ -84,7 +84,7 @@ def test_a_scope_says_what_it_is(scope: Scope, text: str) -> None:
         ("entity", "", "has no name"),
         ("entity", "x" * (MAX_NAME + 1), "longer than 256"),
         ("resource", "$domain:d", "begins with $"),
-        ("entity", "a\nb", "can't be printed"),
+        ("entity", "a\nb\x9b", "can't be printed: write 'a%0ab%9b' instead"),
         ("resource", "_default_", "leave the resource out"),
     ],
 )

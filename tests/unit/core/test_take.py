@@ -61,6 +61,7 @@ def test_each_mode_does_what_it_says(
     """A take is whole or nothing, a charge stops at one burst of debt."""
     taken = one(holding(held), Draw(0, tokens * MILLI, mode, Denies.NEVER))
     assert taken.drawn == (Drawn(fits, left * MILLI),)
+    assert taken.consumed == ((held - left) * MILLI,)
     if left == held:
         assert taken.item is None
     else:
@@ -109,6 +110,7 @@ def test_each_draw_reports_what_it_left() -> None:
     )
     taken = one(holding(5), *draws)
     assert [drawn.balance // MILLI for drawn in taken.drawn] == [3, -2, 2, -1]
+    assert [amount // MILLI for amount in taken.consumed] == [2, 4, 1, -1]
 
 
 def test_two_draws_on_one_bucket_have_to_fit_together() -> None:
@@ -312,7 +314,11 @@ def test_whatever_is_asked_the_laws_hold(
         owed = tuple(draw for draw in draws if draw.mode in (Mode.CHARGE, Mode.COUNT, Mode.REFUND))
         if all(draw.mode is not Mode.TAKE_OR_CHARGE for draw in draws):
             assert taken.item == take_all({KEY: item}.get, [Take(KEY, named, owed)], now)[0].item
+    consumed = dict.fromkeys(range(len(named)), 0)
+    for draw, amount in zip(draws, taken.consumed, strict=True):
+        consumed[draw.limit] += amount
     if taken.item is None:
+        assert not any(consumed.values())
         return
     charges = (Mode.CHARGE, Mode.COUNT, Mode.TAKE_OR_CHARGE)
     charged = {draw.limit for draw in draws if draw.mode in charges}
@@ -321,7 +327,7 @@ def test_whatever_is_asked_the_laws_hold(
         deepest = Draw(number, 0, max_debt=debts[number]).deepest_debt(before.limit)
         floor = -deepest if number in charged else 0
         assert min(balance, floor) <= after.tokens <= before.limit.burst
-        assert after.consumed - before.consumed == balance - after.tokens
+        assert after.consumed - before.consumed == balance - after.tokens == consumed[number]
 
 
 @given(
@@ -396,7 +402,7 @@ def test_limits_that_were_read_later_go_before() -> None:
     generous = Limit.per(100, 1_000, name="rpm")
     asked = Take(KEY, (generous,), (Draw(0, 6 * MILLI),), None, OLD)
     (taken,) = take_all({KEY: NEWER}.get, [asked], EPOCH_MS)
-    assert taken == Taken((Drawn(False, 5 * MILLI),), None, EPOCH_MS)
+    assert taken == Taken((Drawn(False, 5 * MILLI),), None, EPOCH_MS, consumed=(0,))
     asked = Take(KEY, (generous,), (Draw(0, 2 * MILLI),), None, OLD)
     (taken,) = take_all({KEY: NEWER}.get, [asked], EPOCH_MS)
     assert taken.drawn == (Drawn(True, 3 * MILLI),)
@@ -512,6 +518,7 @@ def test_a_charge_goes_as_deep_as_it_may_and_tells_the_rest(
     taken = one(holding(held), Draw(0, charged * MILLI, Mode.CHARGE, max_debt=bound))
     assert taken.drawn == (Drawn(held >= charged, left * MILLI),)
     assert taken.dropped == dropped * MILLI
+    assert taken.consumed == ((charged - dropped) * MILLI,)
 
 
 def test_a_charge_that_a_denied_take_leaves_alone_tells_the_rest_too() -> None:

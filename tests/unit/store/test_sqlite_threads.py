@@ -30,7 +30,7 @@ async def test_work_is_done_in_order_on_a_thread_of_its_own() -> None:
 
 @pytest.mark.parametrize("fault", [ZeroDivisionError("a fault"), SystemExit("even this")])
 async def test_a_fault_is_told_and_the_thread_goes_on(fault: BaseException) -> None:
-    """Whoever waits is told, whatever it was."""
+    """A caller that waits gets the error, whatever the error is."""
     thread = ErrandThread("errands")
 
     def fail() -> None:

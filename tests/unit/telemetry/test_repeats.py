@@ -152,7 +152,7 @@ def test_the_same_text_of_another_logger_is_another_message(log: Log) -> None:
 
 
 def test_what_is_less_than_a_warning_is_never_touched(log: Log) -> None:
-    """Who asks for it wants all of it."""
+    """An operator who asks for debug lines wants all of them."""
     log.logger.setLevel(logging.DEBUG)
     for _ in range(3):
         log.logger.info("rules loaded")

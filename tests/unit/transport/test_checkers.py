@@ -28,17 +28,39 @@ def ask(checkers: Checkers, clock: Clock, peer: str, *times_s: float) -> None:
 
 
 @pytest.mark.parametrize("peer", [ENVOY, "ipv6:%5B::1%5D:41000"])
-def test_a_connection_that_asked_twice_is_waited_for_while_it_is_open(
+def test_an_open_connection_that_asked_twice_is_waited_for_until_it_has_asked_again(
     clock: Clock, peer: str
 ) -> None:
-    """However long its turns are; once it has asked again, it is not."""
+    """Or until it is closed."""
     checkers = Checkers(clock)
     ask(checkers, clock, peer, 1_000, 1_005)
-    clock.now_s = 1_030
+    clock.now_s = 1_020
     assert checkers.awaited_since(1_006, frozenset([41_000])) == [peer]
     assert checkers.awaited_since(1_006, frozenset([42_000])) == [], "it is gone"
-    ask(checkers, clock, peer, 1_031)
+    ask(checkers, clock, peer, 1_020)
     assert checkers.awaited_since(1_006, frozenset([41_000])) == []
+
+
+@pytest.mark.parametrize(
+    ("times_s", "waited_s", "gone_s"),
+    [
+        ((1_000, 1_000.4, 1_000.8, 1_001.2), 1_007, 1_007.1),
+        ((1_000, 1_030), 1_089, 1_090.1),  # forgotten a minute after its last call
+        ((1_000, 1_000.01, 1_005, 1_005.01), 1_019.9, 1_020),  # two services in each turn
+        ((1_000, 1_000.01), 1_060, 1_060.1),  # two services, and no turn is known
+    ],
+)
+def test_an_open_connection_that_has_missed_its_turns_is_gone(
+    clock: Clock, times_s: tuple[float, ...], waited_s: float, gone_s: float
+) -> None:
+    """A machine that was lost closes no connection. One that is busy may be late."""
+    checkers = Checkers(clock)
+    ask(checkers, clock, ENVOY, *times_s)
+    since_s = times_s[-1] + 0.1
+    clock.now_s = waited_s
+    assert checkers.awaited_since(since_s, frozenset([41_000])) == [ENVOY]
+    clock.now_s = gone_s
+    assert checkers.awaited_since(since_s, frozenset([41_000])) == []
 
 
 def test_a_connection_that_asked_once_is_waited_for_while_it_is_open(clock: Clock) -> None:

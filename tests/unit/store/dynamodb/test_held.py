@@ -49,6 +49,7 @@ async def test_a_busy_item_is_answered_from_what_is_held_without_a_call(busy: Bu
         (taken,) = busy.begin(one) or ()
         assert taken.drawn[0].fits
         assert taken.drawn[0].balance == (1_000 - AGAIN - 2 - number) * MILLI
+        assert taken.consumed == (MILLI,)
     assert busy.begin(one) is None
     assert busy.held == 0
     assert busy.served == AGAIN

@@ -145,7 +145,7 @@ class Held:
             hold.unshown += amount
             hold.recent.add_one(amount, now_ms)
         self.served += 1
-        return Taken((Drawn(True, balance),), None, rf)
+        return Taken((Drawn(True, balance),), None, rf, consumed=(amount,))
 
     def _show(self, hold: Hold) -> ShownHint | None:
         """What the hint of a hold shows, if it is an item with one limit, and under its terms."""
