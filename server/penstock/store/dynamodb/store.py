@@ -55,9 +55,10 @@ class DynamoStore:
         """`timer_s` measures the time that passes while a call is under way. `later` calls what
         gives back the tokens that were taken ahead.
 
-        `clock_s`, in seconds since the epoch, is compared with DynamoDB's clock. `audit_kept_ms`:
-        how long the table keeps audit events; 0: for ever. `is_migrating`: the table may have
-        buckets of the older form; None if nobody knows yet.
+        `clock_s`, in seconds since the epoch, is compared with DynamoDB's clock, and tells a `read`
+        which buckets of the older form have expired. `audit_kept_ms`: how long the table keeps
+        audit events; 0: for ever. `is_migrating`: the table may have buckets of the older form;
+        None if nobody knows yet.
         """
         self._resources = resources or AsyncExitStack()
         self.metrics = metrics or Metrics()
@@ -72,6 +73,7 @@ class DynamoStore:
             self._sender, self._hints, location.cascade, timer_s, self._holding
         )
         self._fallback = Fallback(access, is_migrating=is_migrating)
+        self._clock_s = clock_s
         self.policy: PolicyStore = DynamoPolicy(access, self._holding.forget, audit_kept_ms)
         self.retention: RetentionStore | None = None  # the table's TTL does it
         self.usage: UsageStore = DynamoUsage(access)
@@ -91,7 +93,7 @@ class DynamoStore:
         await self._coordinator.queues.of(key).idle()
         image = (await self._holding.read([key]))[key]
         if image is None:
-            image = await self._fallback.look(key)
+            image = await self._fallback.look(key, int(self._clock_s() * 1000))
         return None if image is None else _capped(image.item)
 
     async def reset(self, key: Key, now_ms: int, limits: tuple[Limit, ...] = ()) -> bool:

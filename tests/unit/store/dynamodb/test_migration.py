@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,90 +11,31 @@ from penstock.core.bucket import Bucket
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.errors import ConfigError, StoreError
-from penstock.store.dynamodb.aws.clients import Clients, open_clients
-from penstock.store.dynamodb.aws.connection import Connection
-from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.migration import conversion, run
 from penstock.store.dynamodb.migration.old_items import compose, parse_old
 from penstock.store.dynamodb.migration.run import TableMigration
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.table import check_table
-from penstock.telemetry.metrics import Metrics
 
-from tests.support.tables import PATIENT_S, never, new_table
+from tests.unit.store.dynamodb.migration_stage import (
+    BOB,
+    NOW,
+    RPM,
+    Stage,
+    balances,
+    quiet,
+    set_migration_stage,
+    singles,
+    take,
+)
 from tests.unit.store.dynamodb.single_items import single_item
-
-NOW = 1_794_792_780_000
-RPM = Limit.per(60, 60_000, name="rpm")
-TPM = Limit.per(1_000, 3_600_000, name="tpm", burst=5_000)
-BOB = Key("bob", "gpt-4")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A table that is being migrated, and stores that started meanwhile."""
-
-    location: Location
-    clients: Clients
-    migration: TableMigration
-
-    def store(self, *, is_migrating: bool | None = True) -> DynamoStore:
-        return DynamoStore(
-            self.clients,
-            self.location,
-            timer_s=lambda: 0.0,
-            call_s=PATIENT_S,
-            is_migrating=is_migrating,
-            later=never,
-        )
-
-    async def put(self, *items: dict[str, Any]) -> None:
-        for item in items:
-            await self.clients.sdk.put_item(TableName=self.location.table, Item=item)
-
-    async def items(self) -> list[dict[str, Any]]:
-        answer = await self.clients.sdk.scan(TableName=self.location.table, ConsistentRead=True)
-        return list(answer["Items"])
 
 
 @pytest.fixture
 async def stage(dynamodb_url: str) -> AsyncIterator[Stage]:
-    async with (
-        new_table(dynamodb_url) as location,
-        open_clients(location, PATIENT_S) as clients,
-    ):
-        connection = Connection(clients.items, clients.lists, lambda: 0.0, PATIENT_S, Metrics())
-        access = TableAccess(connection, location.table, lambda: 0.0, PATIENT_S)
-        migration = TableMigration(access, NOW)
-        await migration.begin()
-        yield Stage(location, clients, migration)
-
-
-def quiet(_: str) -> None:
-    """Nobody watches the progress."""
-
-
-def take(key: Key = BOB, rpm: int = 1, tpm: int = 0) -> Take:
-    draws = tuple(Draw(i, amount * MILLI) for i, amount in enumerate((rpm, tpm)) if amount)
-    return Take(key, (RPM, TPM), draws, policy_ms=1)
-
-
-def singles(key: Key = BOB, rpm: int = 10, tpm: int = 700) -> list[dict[str, Any]]:
-    """What is left of each limit, at times of their own."""
-    return [
-        single_item(key, Bucket(RPM, rpm * MILLI, 5 * MILLI), NOW - 2_000),
-        single_item(key, Bucket(TPM, tpm * MILLI, 9 * MILLI), NOW - 7_200, nested=True),
-    ]
-
-
-async def balances(store: DynamoStore, key: Key = BOB) -> dict[str, tuple[int, int]]:
-    item = await store.read(key)
-    assert item is not None
-    return {
-        b.limit.name: (b.balance(item.refilled_ms, NOW) // MILLI, b.consumed // MILLI)
-        for b in item.buckets
-    }
+    async with set_migration_stage(dynamodb_url) as stage:
+        yield stage
 
 
 # The composite item that single items make
@@ -190,8 +130,17 @@ async def test_debts_are_kept(stage: Stage) -> None:
 async def test_an_expired_single_item_counts_as_absent(stage: Stage) -> None:
     """DynamoDB deletes it late."""
     await stage.put(single_item(BOB, Bucket(RPM, 0, MILLI), NOW, expires_s=NOW // 1000))
+    assert await stage.store().read(BOB) is None
     (taken,) = await stage.store().take([take()], NOW)
     assert taken.drawn[0].balance == 59 * MILLI
+
+
+async def test_a_look_leaves_out_a_limit_that_has_expired(stage: Stage) -> None:
+    """As the take that follows it will."""
+    rpm, tpm = singles()
+    await stage.put({**rpm, "tokens_milli": {"N": "-30000"}, "ttl": {"N": str(NOW // 1000)}}, tpm)
+    assert await balances(stage.store()) == {"tpm": (702, 9)}
+    assert set(await balances(stage.store(now_ms=NOW - 1))) == {"rpm", "tpm"}
 
 
 async def test_keys_with_signs_of_the_key_format_are_found(stage: Stage) -> None:
@@ -265,7 +214,7 @@ async def test_a_run_converts_the_whole_table(
 async def test_a_run_under_load_loses_and_makes_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers take meanwhile, and the run is killed in the middle, twice."""
+    """Servers take meanwhile, and the run breaks off in the middle, twice."""
     monkeypatch.setattr(run, "TOGETHER", 1)
     keys = await fill(stage, 12)
     stores = [stage.store() for _ in range(3)]
@@ -282,7 +231,7 @@ async def test_a_run_under_load_loses_and_makes_nothing(
         nonlocal converted
         converted += 1
         if converted in {3, 8}:
-            raise ConnectionResetError("killed")
+            raise ConnectionResetError("broken off")
         return await convert(access, key, now_ms)
 
     monkeypatch.setattr(run, "convert", dying_convert)
@@ -337,23 +286,6 @@ async def test_what_cannot_be_read_is_reported_and_the_rest_is_converted(stage: 
     assert (looked.left, looked.is_clean) == (0, False)
 
 
-@pytest.mark.parametrize(
-    ("damage", "problem"),
-    [
-        ({"b_rpm_tc": {"N": "4999"}}, "limit rpm: consumed 4999, and 5000 before"),
-        ({"b_rpm_tk": {"N": "1"}}, "limit rpm: balance and consumed are 5001, and 17000 before"),
-    ],
-)
-async def test_what_was_lost_is_found(stage: Stage, damage: Any, problem: str) -> None:
-    """By the comparison, in whichever number it shows."""
-    await stage.put(single_item(BOB, Bucket(RPM, 12 * MILLI, 5 * MILLI), NOW))
-    await stage.migration.run(quiet)
-    (composite,) = [item for item in await stage.items() if item["SK"] == {"S": "#BUCKET#gpt-4"}]
-    await stage.put({**composite, **damage})
-    looked = await stage.migration.look(quiet)
-    assert looked.problems == [f"bob on gpt-4, {problem}"]
-
-
 async def test_a_single_item_that_changes_meanwhile_is_read_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,11 +306,20 @@ async def test_a_single_item_that_changes_meanwhile_is_read_again(
 # The version item
 
 
-async def test_a_table_of_a_newer_schema_is_not_migrated(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        ("3", "the table's schema is 3, and this Penstock knows 1: use a newer Penstock"),
+        ("0", "the table's schema is 0, and .* this Penstock is too new for the table, use the"),
+    ],
+)
+async def test_a_table_of_another_schema_is_not_migrated(
+    stage: Stage, schema: str, fault: str
+) -> None:
     """Nobody knows what it holds."""
     key = {"PK": {"S": "SYSTEM#"}, "SK": {"S": "#VERSION"}}
-    await stage.put({**key, "schema": {"N": "3"}})
-    with pytest.raises(ConfigError, match="the table's schema is 3: use a newer Penstock"):
+    await stage.put({**key, "schema": {"N": schema}})
+    with pytest.raises(ConfigError, match=fault):
         await stage.migration.begin()
     with pytest.raises(ConfigError, match="the migration has not begun"):
         await stage.migration.run(quiet)

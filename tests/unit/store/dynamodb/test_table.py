@@ -140,7 +140,16 @@ async def test_a_missing_table_is_told_with_the_command_that_makes_it(location: 
             "the version item is missing, index GSI1 is missing; run: ",
         ),
         ({"version": VERSION | {"schema": {"N": "7"}}}, "its schema is 7, and this Penstock knows"),
-        ({"version": item("SYSTEM#", "#VERSION")}, "its version item is not Penstock's: if it ha"),
+        (
+            {"version": VERSION | {"schema": {"N": "0"}, "created_by": {"S": "0.9"}}},
+            "its schema is 0, and this Penstock knows 1: this Penstock is too new for the table, "
+            "use Penstock 0.9, which made the table",
+        ),
+        (
+            {"version": item("SYSTEM#", "#VERSION")},
+            "its version item is not Penstock's: if it has single items, migrate it first, because "
+            "this Penstock is too new for them; begin by: penstock migrate begin",
+        ),
         (
             {"table": bare_table(("PK", "SK"), OURS[0], index("GSI2", "ALL"), OURS[2])},
             "index GSI2 projects ALL, not KEYS_ONLY: delete it; then run: ",

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.store.dynamodb.buckets.writes import Consume, Create, Move, Settle, Upsert, Write
 from penstock.store.dynamodb.items.images import (
+    BEFORE,
     CASCADE,
     CONSUMED,
     EXPIRES,
@@ -218,7 +219,7 @@ def _bring_to_policy(write: Settle) -> Iterator[Clause]:
         for field, stored in bucket_fields(bucket):
             yield SET, attribute(name, field), (stored,)
     for name in write.removed:
-        for field in (*FIELDS, FORGIVEN, WINDOW):
+        for field in (*FIELDS, FORGIVEN, WINDOW, BEFORE):
             yield REMOVE, attribute(name, field), ()
 
 

@@ -36,6 +36,8 @@ FORGIVEN: Final = "fg"
 """This attribute is absent if its value is 0."""
 WINDOW: Final = "wn"
 """The window of a limit that refills at boundaries, as text. Absent for steady limits."""
+BEFORE: Final = "cv"
+"""What the bucket had consumed before a migration converted it. Absent in all other buckets."""
 
 
 class Image(NamedTuple):

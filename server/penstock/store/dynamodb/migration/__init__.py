@@ -8,7 +8,7 @@ The way from there:
        that they have not seen, they look for single items first (`fallback.py`). Others refuse to
        start.
     2. `run` goes through the table, and converts what no server has converted yet (`run.py`).
-    3. `verify` compares all single items with their composite items.
+    3. `verify` compares all single items with their composite items (`comparison.py`).
     4. `clean` deletes the single items, and sets the schema back to the present one.
 
 The law of this room: a conversion is one transaction. It puts the composite item, and marks the
@@ -19,4 +19,5 @@ again after a crash, each token is in one place, and is counted once.
     conversion.py   the conversion of one key
     fallback.py     what a server does for keys that it has not seen
     run.py          the whole table: convert, verify, clean up
+    comparison.py   what was lost, and what only expired; never awaits
 """

@@ -1,15 +1,22 @@
 """The conversion of one key: one transaction, by whoever comes first."""
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.store.dynamodb.items.access import Action, TableAccess
-from penstock.store.dynamodb.items.images import Attributes, number, write_record
+from penstock.store.dynamodb.items.images import (
+    BEFORE,
+    Attributes,
+    Image,
+    attribute,
+    number,
+    write_record,
+)
 from penstock.store.dynamodb.items.keys import PK, SK, bucket_key
 from penstock.store.dynamodb.migration.old_items import (
     CONVERTED,
+    LEFT_OUT,
     SAME,
     OldItem,
     compose,
@@ -64,38 +71,56 @@ async def read_old(access: TableAccess, key: Key) -> list[OldItem]:
     return [old for old in olds if old.key == key]
 
 
-async def convert(access: TableAccess, key: Key, now_ms: int) -> list[OldItem]:
-    """Convert the single items of a key that are not converted yet; returns them."""
+class Conversion(NamedTuple):
+    """What became of the single items of a key. Those that had expired are left away."""
+
+    olds: list[OldItem]
+    composite: Image | None
+    """What was put. None if a composite item was there already, or if all single items had expired.
+    """
+
+
+async def convert(access: TableAccess, key: Key, now_ms: int) -> Conversion | None:
+    """Convert the single items of a key that are not converted yet; None if there are none."""
     for _ in range(ATTEMPTS):
         left = [old for old in await read_old(access, key) if not old.is_converted]
         if not left:
-            return []
+            return None
         if len(left) > MOST_AT_ONCE:
             raise StoreError(f"{key}: {len(left)} limits are too many to convert", transient=False)
+        # A composite item is later than all single items. Limits that it lacks start full.
         exists = bool(await access.read_items([bucket_key(key)]))
-        if await access.transact(_actions(key, left, now_ms, exists=exists)):
-            return left
+        counted = unexpired(left, now_ms)
+        composite = compose(counted) if counted and not exists else None
+        actions = [_mark(old, now_ms, is_left_out=exists and old in counted) for old in left]
+        if composite is not None:
+            actions.append(_put(key, composite, now_ms))
+        if await access.transact(actions):
+            return Conversion(counted, composite)
     raise StoreError(f"{key}: somebody keeps changing its single items; stop the older servers")
 
 
-def _actions(key: Key, left: Sequence[OldItem], now_ms: int, *, exists: bool) -> list[Action]:
-    marks = [_mark(old, now_ms) for old in left]
-    counted = unexpired(left, now_ms)
-    # A composite item is later than all single items. Limits that it lacks start full.
-    if exists or not counted:
-        return marks
-    put = {
-        "Item": write_record(key, compose(counted)),
+def _put(key: Key, composite: Image, now_ms: int) -> Action:
+    """Put the composite item, with what the comparison knows it by."""
+    record: dict[str, Any] = write_record(key, composite) | {CONVERTED: number(now_ms)}
+    for bucket in composite.item.buckets:
+        record[attribute(bucket.limit.name, BEFORE)] = number(bucket.consumed)
+    return "Put", {
+        "Item": record,
         "ConditionExpression": "attribute_not_exists(#pk)",
         "ExpressionAttributeNames": {"#pk": PK},
     }
-    return [("Put", put), *marks]
 
 
-def _mark(old: OldItem, now_ms: int) -> Action:
+def _mark(old: OldItem, now_ms: int, *, is_left_out: bool) -> Action:
     """Mark a single item as converted, if it is as it was seen."""
     names = {f"#n{i}": name for i, name in enumerate(SAME)} | {"#converted": CONVERTED}
-    conditions, values = ["attribute_not_exists(#converted)"], {":now": number(now_ms)}
+    conditions = ["attribute_not_exists(#converted)"]
+    change = "SET #converted = :now"
+    values: dict[str, Any] = {":now": number(now_ms)}
+    if is_left_out:
+        change += ", #left_out = :true"
+        names["#left_out"], values[":true"] = LEFT_OUT, {"BOOL": True}
     for i, name in enumerate(SAME):
         if name in old.seen:
             conditions.append(f"#n{i} = :v{i}")
@@ -104,7 +129,7 @@ def _mark(old: OldItem, now_ms: int) -> Action:
             conditions.append(f"attribute_not_exists(#n{i})")
     return "Update", {
         "Key": old.primary.attributes,
-        "UpdateExpression": "SET #converted = :now",
+        "UpdateExpression": change,
         "ConditionExpression": " AND ".join(conditions),
         "ExpressionAttributeNames": names,
         "ExpressionAttributeValues": values,

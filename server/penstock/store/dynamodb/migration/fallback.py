@@ -13,7 +13,11 @@ from penstock.errors import StoreError
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.items.images import Image
 from penstock.store.dynamodb.migration.conversion import convert, is_migrating, read_old
-from penstock.store.dynamodb.migration.old_items import UnreadableItemError, compose
+from penstock.store.dynamodb.migration.old_items import (
+    UnreadableItemError,
+    compose,
+    unexpired,
+)
 
 REMEMBERED: Final = 100_000
 """Keys that are known to have no single items left. Others are looked for again."""
@@ -39,7 +43,7 @@ class Fallback:
                 *[self._convert(key, now_ms) for key in keys if key not in self._done]
             )
 
-    async def look(self, key: Key) -> Image | None:
+    async def look(self, key: Key, now_ms: int) -> Image | None:
         """The composite item that the single items of a key make. Changes nothing."""
         if self._is_migrating is False:
             return None
@@ -47,7 +51,8 @@ class Fallback:
             left = [old for old in await read_old(self._access, key) if not old.is_converted]
         except UnreadableItemError as exc:
             raise _unreadable(exc) from exc
-        return compose(left) if left else None
+        counted = unexpired(left, now_ms)
+        return compose(counted) if counted else None
 
     async def _convert(self, key: Key, now_ms: int) -> None:
         try:

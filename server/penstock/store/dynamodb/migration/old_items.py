@@ -14,7 +14,11 @@ from penstock.store.dynamodb.items.images import EXPIRES, Attributes, Image
 from penstock.store.dynamodb.items.keys import BUCKETS, PK, SK, Primary, primary_of
 
 CONVERTED: Final = "converted_ms"
-"""On a single item: when it became part of a composite item."""
+"""On a single item: when it was converted. On a composite item: when single items became this item.
+Every write to a composite item keeps the attribute, and a put of a new one drops it."""
+
+LEFT_OUT: Final = "left_out"
+"""On a single item: its composite item was there already when the single item was converted."""
 
 TOKENS, REFILLED, CONSUMED = "tokens_milli", "last_refill_ms", "total_consumed_milli"
 SAME: Final = (TOKENS, REFILLED, CONSUMED, "data")
@@ -35,9 +39,20 @@ class OldItem(NamedTuple):
     key: Key
     bucket: Bucket
     refilled_ms: int
-    is_converted: bool
+    converted_ms: int | None
+    is_left_out: bool
     expires_s: int | None
     seen: Attributes
+
+    @property
+    def is_converted(self) -> bool:
+        return self.converted_ms is not None
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether a composite item was put that has what this item had."""
+        at_ms = self.converted_ms
+        return at_ms is not None and not self.is_left_out and not self.is_expired(at_ms)
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_s is not None and self.expires_s * 1000 <= now_ms
@@ -75,10 +90,19 @@ def parse_old(attributes: Attributes) -> OldItem:
         entity = _text(values, "entity_id", primary.partition.removeprefix(_PARTITION))
         key, refilled_ms = Key(entity, _text(values, "resource")), _number(values, REFILLED)
         expires_s = _number(values, EXPIRES) if EXPIRES in values else None
+        converted_ms = _number(attributes, CONVERTED) if CONVERTED in attributes else None
     except (KeyError, ValueError, TypeError) as exc:
         raise UnreadableItemError(f"{primary.partition} {primary.sort}: {exc}") from exc
-    is_converted = CONVERTED in attributes
-    return OldItem(primary, key, bucket, refilled_ms, is_converted, expires_s, attributes)
+    return OldItem(
+        primary,
+        key,
+        bucket,
+        refilled_ms,
+        converted_ms,
+        LEFT_OUT in attributes,
+        expires_s,
+        attributes,
+    )
 
 
 def compose(olds: Sequence[OldItem]) -> Image:

@@ -7,26 +7,25 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from penstock.core.bucket import Bucket, Item
+from penstock.core.bucket import Item
 from penstock.core.take import Key
 from penstock.errors import ConfigError
 from penstock.store.dynamodb.aws.clients import open_clients
 from penstock.store.dynamodb.aws.connection import Connection
 from penstock.store.dynamodb.aws.location import Location
 from penstock.store.dynamodb.items.access import TableAccess
-from penstock.store.dynamodb.items.images import Attributes, number, parse_image
+from penstock.store.dynamodb.items.images import Attributes, number
 from penstock.store.dynamodb.items.keys import BUCKETS, SK, bucket_key, primary_of
+from penstock.store.dynamodb.migration.comparison import compare, describe_left_out
 from penstock.store.dynamodb.migration.conversion import convert, read_version
 from penstock.store.dynamodb.migration.old_items import (
     OldItem,
     UnreadableItemError,
-    compose,
     is_single,
     parse_old,
-    unexpired,
 )
 from penstock.store.dynamodb.policy.listings import sweep
-from penstock.store.dynamodb.table.schema import MIGRATING, SCHEMA, version_key
+from penstock.store.dynamodb.table.schema import MIGRATING, SCHEMA, find_misfit, version_key
 from penstock.store.migration_port import Progress, Report
 from penstock.telemetry.metrics import Metrics
 
@@ -48,9 +47,10 @@ class TableMigration:
     async def begin(self) -> None:
         """From now on, servers that start look for single items. ConfigError if that can't be."""
         found = await read_version(self._access)
-        schema = int(found["schema"]["N"]) if "schema" in found else SCHEMA
-        if schema not in {SCHEMA, MIGRATING}:
-            raise ConfigError(f"the table's schema is {schema}: use a newer Penstock")
+        version = {name: str(value) for name, kinds in found.items() for value in kinds.values()}
+        # A version item without a schema is that of the program that wrote the single items.
+        if misfit := find_misfit(version):
+            raise ConfigError(f"the table's {misfit}")
         await self._set_version("SET #schema = :schema", {":schema": number(MIGRATING)})
 
     async def run(self, progress: Progress) -> Report:
@@ -74,7 +74,8 @@ class TableMigration:
         report = Report()
         async for page, _ in self._pages(None):
             for key, olds in _by_key(page, report).items():
-                await self._compare(key, olds, report)
+                composite = await self._access.read_items([bucket_key(key)])
+                compare(key, olds, composite.get(bucket_key(key)), self._now_ms, report)
             progress(f"{report.singles:,} single items of {report.keys:,} keys")
         return report
 
@@ -100,42 +101,15 @@ class TableMigration:
         except UnreadableItemError as exc:
             report.problems.append(str(exc))
             return
-        counted = unexpired(converted, self._now_ms)
-        report.expired += bool(converted) and not counted
-        for old in counted:
-            report.before.add(Item(old.refilled_ms, (old.bucket,)), self._now_ms)
-        if counted:
-            report.after.add(compose(counted).item, self._now_ms)
-
-    async def _compare(self, key: Key, olds: Sequence[OldItem], report: Report) -> None:
-        """Check that all of what the single items had is in the composite item."""
-        found = (await self._access.read_items([bucket_key(key)])).get(bucket_key(key))
-        counted = [old for old in olds if old.is_converted]
-        if found is None:
-            # The composite item is gone: it had expired, or `penstock entity delete` removed it.
-            report.expired += bool(counted)
+        if converted is None:
             return
-        item = parse_image(found).item
-        buckets = {bucket.limit.name: bucket for bucket in item.buckets}
-        report.after.add(item, self._now_ms)
-        for old in counted:
-            name = old.bucket.limit.name
+        report.expired += not converted.olds
+        if converted.composite is None:
+            report.problems += map(describe_left_out, converted.olds)
+            return
+        for old in converted.olds:
             report.before.add(Item(old.refilled_ms, (old.bucket,)), self._now_ms)
-            if name in buckets and (fault := self._fault(old, item, buckets[name])):
-                report.problems.append(f"{key.entity} on {key.resource}, limit {name}: {fault}")
-
-    def _fault(self, old: OldItem, item: Item, bucket: Bucket) -> str:
-        """What a bucket lost. Takes only move tokens from the balance to what is consumed, and
-        credit adds to the balance. So neither `consumed` nor the sum ever goes down."""
-        if bucket.consumed < old.bucket.consumed:
-            return f"consumed {bucket.consumed}, and {old.bucket.consumed} before"
-        if bucket.limit != old.bucket.limit:
-            return ""  # a change of policy changes balances, too
-        sum_now = bucket.balance(item.refilled_ms, self._now_ms) + bucket.consumed
-        before = old.bucket.balance(old.refilled_ms, self._now_ms) + old.bucket.consumed
-        return (
-            f"balance and consumed are {sum_now}, and {before} before" if sum_now < before else ""
-        )
+        report.after.add(converted.composite.item, self._now_ms)
 
     async def _pages(
         self, start: dict[str, Any] | None

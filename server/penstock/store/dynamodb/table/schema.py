@@ -1,5 +1,6 @@
 """The table's schema: its key, its indexes, and the requests that create them. No I/O here."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
@@ -13,6 +14,21 @@ SCHEMA: Final = 1
 MIGRATING: Final = 2
 """The schema while single items become composite items. Versions that know nothing of single items
 refuse to use such a table."""
+
+
+def find_misfit(version: Mapping[str, str]) -> str | None:
+    """Why this Penstock can't use a table with this version item, and what to do; None: it can, or
+    the version item has no schema of ours."""
+    schema = version.get("schema", "")
+    if not schema.isdecimal() or SCHEMA <= int(schema) <= MIGRATING:
+        return None
+    text = f"schema is {schema}, and this Penstock knows {SCHEMA}"
+    if int(schema) > SCHEMA:
+        return f"{text}: use a newer Penstock"
+    maker = version.get("created_by")
+    which = f"Penstock {maker}, which made the table" if maker else "the one that made the table"
+    return f"{text}: this Penstock is too new for the table, use {which}"
+
 
 KEY: Final = (PK, SK)
 STREAM_VIEW: Final = "NEW_AND_OLD_IMAGES"

@@ -15,6 +15,7 @@ from penstock.store.dynamodb.table.schema import (
     Extra,
     Index,
     Part,
+    find_misfit,
 )
 
 COMING: Final = "CREATING"
@@ -125,11 +126,13 @@ def find_obstacle(state: TableState) -> str | None:
         return f"its status is {state.status}: see what AWS says about it"
     if state.version is None or state.is_migrating:
         return None
-    schema = state.version.get("schema")
-    if schema is None:
-        return "its version item is not Penstock's: if it has single items, migrate it first"
-    if schema != str(SCHEMA):
-        return f"its schema is {schema}, and this Penstock knows {SCHEMA}: use a newer Penstock"
+    if misfit := find_misfit(state.version):
+        return f"its {misfit}"
+    if state.version.get("schema") != str(SCHEMA):
+        return (
+            "its version item is not Penstock's: if it has single items, migrate it first, because "
+            "this Penstock is too new for them; begin by: penstock migrate begin"
+        )
     return None
 
 
