@@ -2,7 +2,7 @@
 
 import pytest
 from penstock.core.bucket import CLOCKS_APART_MS, IDLE_MS, Item
-from penstock.core.limits import MILLI, Limit
+from penstock.core.limits import MILLI, Limit, Unit, Window
 from penstock.core.request import Descriptor, Request
 from penstock.core.rules import Children, Domain, Node, Rule
 from penstock.core.take import Draw, Key, Mode, Take
@@ -12,10 +12,12 @@ from penstock.store.port import BucketStore
 
 NOW = 1_794_792_780_000
 """A whole minute, so that a minute's tokens come at whole seconds."""
-SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 AHEAD = 10 * MINUTE
 FAR = CLOCKS_APART_MS + MINUTE
+DECEMBER = 1_796_083_200_000
 FIVE = Limit.per(5, MINUTE)
+MONTHLY = Limit.per(5, Unit.MONTH.value, name="monthly", window=Window("calendar"))
 BOB = Key("user=bob", "$domain:d")
 
 
@@ -167,6 +169,53 @@ async def test_a_take_that_is_admitted_brings_it_back_as_well(store: BucketStore
     assert (item.refilled_ms, item.buckets[0].tokens) == (NOW, 2 * MILLI)
 
 
+@pytest.mark.parametrize("hours", [2, 10_000])
+async def test_a_budget_that_was_used_early_is_not_given_again(
+    store: BucketStore, hours: int
+) -> None:
+    """December's, by a clock that went wrong in November. The steady limit beside it refills."""
+    pace = Limit.per(6, MINUTE, name="pace")
+    both = Take(BOB, (MONTHLY, pace), (Draw(0, MILLI), Draw(1, MILLI)))
+    passed, paces = [], []
+    january = DECEMBER + 31 * DAY
+    for at_ms in (
+        DECEMBER - 10 * MINUTE,
+        DECEMBER + hours * HOUR,
+        DECEMBER - 9 * MINUTE,
+        DECEMBER - 9 * MINUTE + 20 * SECOND,
+        DECEMBER,
+        january - 1,
+        january,
+    ):
+        taken = [(await store.take([both], at_ms))[0].drawn for _ in range(6)]
+        passed.append(sum([drawn[0].fits and drawn[1].fits for drawn in taken]))
+        paces.append(taken[-1][1].balance // MILLI)
+    assert passed == [5, 5, 0, 0, 0, 0, 5]
+    assert paces == [1, 1, 1, 3, 6, 6, 1]
+
+
+async def test_a_budget_that_was_not_used_early_is_there(store: BucketStore) -> None:
+    """Two of December's are used in November, so December has three."""
+    assert await fits(store, take(3, MONTHLY), DECEMBER - 10 * MINUTE)
+    assert await fits(store, take(2, MONTHLY), DECEMBER + 100 * DAY)
+    assert not await fits(store, take(1, MONTHLY), DECEMBER - 9 * MINUTE)
+    assert (await stored(store)).buckets[0].tokens == -2 * MILLI
+    assert not await fits(store, take(4, MONTHLY), DECEMBER)
+    assert await fits(store, take(3, MONTHLY), DECEMBER)
+    assert await fits(store, take(5, MONTHLY), DECEMBER + 31 * DAY)
+
+
+async def test_reports_land_on_a_budget_that_was_used_early(store: BucketStore) -> None:
+    """What is charged is owed, too, and what is refunded is not."""
+    assert await fits(store, take(2, MONTHLY), DECEMBER + 100 * DAY)
+    charge = Draw(0, 3 * MILLI, Mode.CHARGE, max_debt=99 * MILLI)
+    await store.take([Take(BOB, (MONTHLY,), (charge,))], DECEMBER - 9 * MINUTE)
+    assert (await stored(store)).buckets[0].tokens == -5 * MILLI
+    await store.take([take(1, MONTHLY, mode=Mode.REFUND)], DECEMBER - 8 * MINUTE)
+    assert await fits(store, take(1, MONTHLY), DECEMBER)
+    assert not await fits(store, take(1, MONTHLY), DECEMBER)
+
+
 async def test_items_of_a_clock_that_was_far_ahead_go_stale(sweeping_store: BucketStore) -> None:
     """Clients choose the keys, and may never come back: nothing is kept for years."""
     store, second = sweeping_store, Limit.per(5, SECOND)
@@ -178,14 +227,17 @@ async def test_items_of_a_clock_that_was_far_ahead_go_stale(sweeping_store: Buck
     for number in range(100):
         await visit(f"visitor={number}", NOW + 1_000 * HOUR)
     await visit("once", NOW + 1_000 * HOUR, once)
+    await visit("monthly", NOW + 1_000 * HOUR, MONTHLY)
     for at_ms in (NOW, NOW + SECOND + IDLE_MS):
         for number in range(500):
             await visit(f"late={at_ms}-{number}", at_ms)
     left = [n for n in range(100) if await store.read(Key(f"visitor={n}", "$domain:d"))]
     assert left == []
-    kept = await store.read(Key("once", "$domain:d"))
-    assert kept is not None
-    assert kept.buckets[0].tokens == 4 * MILLI
+    for name, tokens in (("once", 4), ("monthly", -1)):
+        kept = await store.read(Key(name, "$domain:d"))
+        assert kept is not None
+        assert kept.refilled_ms <= NOW + SECOND + IDLE_MS
+        assert kept.buckets[0].tokens == tokens * MILLI
 
 
 async def test_an_rf_up_to_an_hour_ahead_stays(store: BucketStore) -> None:

@@ -40,9 +40,15 @@ keeps a full item for an hour, and an `rf` that is more than an hour ahead is a 
 
 
 def credit(limit: Limit, refilled_ms: int, now_ms: int) -> int:
-    """What the limit refills between two times; 0 if the clock went backwards."""
+    """What the limit refills between two times; 0 if the clock went backwards.
+
+    Below 0 for a window limit if `rf` is far ahead: the windows up to `rf` were credited early, and
+    the time until then will be credited again. See `settled_ms`.
+    """
     if now_ms <= refilled_ms:
-        return 0
+        if limit.window is None or not is_far_ahead(refilled_ms, now_ms):
+            return 0
+        return -min(credit(limit, now_ms, refilled_ms), limit.burst)
     refill, period_ms = limit.refill or repaid_per_period(limit), limit.period_ms
     if limit.window is not None:
         return (number_at(limit, now_ms) - number_at(limit, refilled_ms)) * refill
@@ -119,10 +125,20 @@ def settled_ms(refilled_ms: int, now_ms: int) -> int:
     that was ahead, and again when the time passes here. An `rf` that is far ahead is set back to
     now. Otherwise the bucket would gain nothing until that time, which may be years away.
 
-    Setting `rf` back does not change the balance. Nothing is added, because no time has passed
-    here. Nothing is taken away: the wrong clock's credit was cut off at the burst, so nobody can
-    tell it from the tokens that were there before. The price: the time that the wrong clock
-    credited is credited again. So each time that `rf` is set back, at most one burst passes twice.
+    Setting `rf` back does not change the balance of a steady limit. Nothing is added, because no
+    time has passed here. Nothing is taken away: the wrong clock's credit was cut off at the burst,
+    so nobody can tell it from the tokens that were there before. The price: the time that the wrong
+    clock credited is credited again. So each time that `rf` is set back, at most one burst passes
+    twice.
+
+    That price is too high for a window limit: its burst may be the budget of a month. So `credit`
+    takes back what the windows up to `rf` have given, at most one burst. What was used of it early
+    becomes a debt, which the next windows repay. Nobody can tell how much of that credit the burst
+    cut off. Not even the age of the bucket tells: by the wrong clock an old one may have expired,
+    and may have been created anew. So the bucket may lose what was left of the current window. But
+    the debt is never deeper than what was used early and what was owed before. So the next window
+    gives all that was not used early. Two debts are not kept: the part of an older debt that was
+    repaid beyond one burst, and with `carry_debt: false` every debt, at the next boundary.
 
     Could two servers repeat this for ever, one crediting the hours and the other setting `rf` back?
     Only if both run and their clocks are more than an hour apart. Servers within an hour of each
@@ -185,6 +201,12 @@ class Item(NamedTuple):
                 return NEVER
             latest = max(latest, full_ms)
         return latest
+
+    def set_back(self, now_ms: int) -> "Item":
+        """Set an `rf` that is far ahead back to now, without a take."""
+        rf = self.refilled_ms
+        buckets = [bucket._replace(tokens=bucket.balance(rf, now_ms)) for bucket in self.buckets]
+        return self._replace(refilled_ms=now_ms, buckets=tuple(buckets))
 
     def reset(self, limits: tuple[Limit, ...], now_ms: int) -> "Item":
         """Fill every bucket, under these limits or the item's own. `consumed` stays.

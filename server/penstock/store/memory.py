@@ -80,6 +80,6 @@ class MemoryStore:
                 continue
             if is_far_ahead(item.refilled_ms, now_ms):
                 # A clock was wrong. Nobody may ever ask for the item again, so it goes stale, too.
-                self._items[key] = item._replace(refilled_ms=now_ms)
+                self._items[key] = item.set_back(now_ms)
             elif item.is_stale(now_ms):
                 del self._items[key]

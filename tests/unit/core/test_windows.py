@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.core.bucket import NEVER, Bucket, Item, credit, settle, wait_ms
+from penstock.core.bucket import NEVER, Bucket, Item, credit, is_far_ahead, settle, wait_ms
 from penstock.core.limits import MILLI, Limit, Unit, Window
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.core.taking import take_all
@@ -50,11 +50,14 @@ def windows(draw: st.DrawFn) -> Window:
 
 
 @st.composite
-def window_limits(draw: st.DrawFn) -> Limit:
+def window_limits(draw: st.DrawFn, carry_debt: bool | None = None) -> Limit:
     unit = draw(st.sampled_from([Unit.DAY, Unit.WEEK, Unit.MONTH, Unit.YEAR]))
     tokens = draw(st.integers(1, 50))
     burst = draw(st.none() | st.integers(1, 100))
-    return Limit.per(tokens, unit.value, burst=burst, window=draw(windows()))
+    window = draw(windows())
+    if carry_debt is not None:
+        window = window._replace(carry_debt=carry_debt)
+    return Limit.per(tokens, unit.value, burst=burst, window=window)
 
 
 steps = st.integers(0, YEARS_MS)
@@ -182,6 +185,111 @@ def test_a_clock_that_jumps_over_a_boundary_and_back_gains_one_budget() -> None:
     items = dict[Key, Item]()
     times = (hour + 3_500_000, hour + 3_600_100, hour + 3_500_500, hour + 3_700_000)
     assert sum(take(items, limit, MILLI, at_ms) for at_ms in times for _ in range(15)) == 20
+
+
+BEFORE, BACK = ms("2026-11-30T23:50"), ms("2026-11-30T23:51")
+DECEMBER, JANUARY, FEBRUARY = ms("2026-12-01"), ms("2027-01-01"), ms("2027-02-01")
+HOURS_AHEAD = [1 / 3, 1, 2, 100, 10_000]
+"""Some minutes past the boundary, up to some years."""
+
+
+@pytest.mark.parametrize("hours", HOURS_AHEAD)
+def test_a_budget_that_a_wrong_clock_gave_early_is_not_given_again(hours: float) -> None:
+    """December's, used in November: December has none, and January its own."""
+    limit = Limit.per(10, Unit.MONTH.value, window=Window("calendar"))
+    items = dict[Key, Item]()
+    times = (BEFORE, BEFORE + int(hours * Unit.HOUR.value), BACK, DECEMBER, JANUARY - 1, JANUARY)
+    passed = [sum(take(items, limit, MILLI, at_ms) for _ in range(15)) for at_ms in times]
+    assert passed == [10, 10, 0, 0, 0, 10]
+
+
+def test_a_wrong_clock_takes_at_most_the_rest_of_the_window() -> None:
+    """Nobody can tell whether the tokens of November were left, or given early. What was not used
+    early is there in December.
+    """
+    limit = Limit.per(10, Unit.MONTH.value, window=Window("calendar"))
+    pace = Limit.per(5, Unit.MINUTE.value, name="pace")
+    items = dict[Key, Item]()
+    both = Take(KEY, (limit, pace), (Draw(0, 3 * MILLI), Draw(1, 3 * MILLI)))
+    for at_ms in (BEFORE, FEBRUARY):
+        (taken,) = take_all(items.get, [both], at_ms)
+        assert taken.item is not None
+        items[KEY] = taken.item
+    assert settle(items[KEY], both.limits, BACK) == (BACK, [-3 * MILLI, 2 * MILLI], [6 * MILLI] * 2)
+    left = [
+        [tokens // MILLI for tokens in settle(items[KEY].set_back(BACK), both.limits, at_ms)[1]]
+        for at_ms in (BACK, DECEMBER, JANUARY)
+    ]
+    assert left == [[-3, 2], [7, 5], [10, 5]]
+
+
+def test_a_debt_is_forgotten_if_a_wrong_clock_made_it() -> None:
+    """With `carry_debt: false`, each window begins without debt, and December with its budget."""
+    limit = Limit.per(10, Unit.MONTH.value, window=Window("calendar", carry_debt=False))
+    items = dict[Key, Item]()
+    times = (BEFORE, FEBRUARY, BACK, DECEMBER)
+    passed = [sum(take(items, limit, MILLI, at_ms) for _ in range(15)) for at_ms in times]
+    assert passed == [10, 10, 0, 10]
+
+
+def test_an_rf_far_ahead_repays_no_limit_of_0() -> None:
+    """It has no budget that could be taken back."""
+    zero = Limit.per(0, Unit.MINUTE.value, window=Window())
+    item = Item(EPOCH_MS + YEARS_MS, (Bucket(zero, -MILLI, 7),))
+    assert settle(item, (zero,), EPOCH_MS) == (EPOCH_MS, [-MILLI], [7])
+
+
+def use_up(items: dict[Key, Item], limit: Limit, now_ms: int) -> int:
+    """Take all that there is, and then one that is refused. How much there was."""
+    (looked,) = take_all(items.get, [Take(KEY, (limit,), (Draw(0, 0),))], now_ms)
+    left = max(looked.drawn[0].balance, 0)
+    assert left == 0 or take(items, limit, left, now_ms)
+    assert not take(items, limit, MILLI, now_ms)
+    return left
+
+
+aheads = st.integers(1, 240).map(lambda minutes: minutes * Unit.MINUTE.value) | steps
+"""Some minutes to some years."""
+
+
+@given(
+    window_limits(carry_debt=True),
+    st.lists(st.tuples(steps, amounts), max_size=5),
+    st.lists(st.tuples(aheads, amounts), min_size=1, max_size=3),
+    st.integers(0, Unit.DAY.value),
+)
+def test_after_a_clock_was_wrong_each_budget_passes_once(
+    limit: Limit, takes: list[tuple[int, int]], wrong: list[tuple[int, int]], step: int
+) -> None:
+    """All that passes is within the budgets of real time, and of windows that began while the clock
+    was wrong. And each budget passes, but for what was used early.
+    """
+    now, items, passed = EPOCH_MS, dict[Key, Item](), 0
+    for after, amount in takes:
+        now += after
+        passed += amount * take(items, limit, amount, now)
+    back, ahead_ms = now + step, now
+    moments, early = list[int](), 0
+    for ahead, amount in wrong:
+        ahead_ms += ahead
+        moments.append(ahead_ms)
+        early += amount * take(items, limit, amount, ahead_ms)
+    rf = items[KEY].refilled_ms if items else back
+    since, begun = max(back, rf), 0
+    if is_far_ahead(rf, back):
+        since, begun = back, credit(limit, moments[0], moments[-1])
+    at_ms, later = back, 0
+    for _ in range(4):
+        later += use_up(items, limit, at_ms)
+        at_ms = max(at_ms, since)
+        budgets = credit(limit, since, at_ms) // limit.refill
+        assert later + early >= budgets * min(limit.refill, limit.burst)
+        assert later == 0 or passed + early + later <= limit.burst + begun + credit(
+            limit, EPOCH_MS, at_ms
+        )
+        boundary_ms = next_boundary_ms(limit, at_ms)
+        assert boundary_ms is not None
+        at_ms = boundary_ms
 
 
 def test_the_end_of_time_is_no_error() -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
-from penstock.core.bucket import CLOCKS_APART_MS, NEVER, Item
+from penstock.core.bucket import CLOCKS_APART_MS, Item
 from penstock.core.calendars import UnknownZoneError
 from penstock.core.take import Key
 from penstock.store.sqlite.item_text import dump, load
@@ -73,10 +73,11 @@ RETURNING entity, resource, takes, buckets, booked
 """
 
 _AHEAD: Final = """
-SELECT id, entity, resource, buckets FROM bucket WHERE id > ? AND id <= ? AND refilled_ms > ?
+SELECT id, entity, resource, refilled_ms, buckets FROM bucket
+WHERE id > ? AND id <= ? AND refilled_ms > ?
 """
 
-_RETURN: Final = "UPDATE bucket SET refilled_ms = ?, stale_at_ms = ? WHERE id = ?"
+_RETURN: Final = "UPDATE bucket SET refilled_ms = ?, stale_at_ms = ?, buckets = ? WHERE id = ?"
 
 KEPT: Final = 65_536
 """Items in memory, some 30 MB. Without them a take costs half as much again."""
@@ -213,9 +214,12 @@ class ItemRows:
             self._drop(key)
         # A clock was wrong. Nobody may ever ask for these items again, so they go stale, too.
         ahead = self._db.execute(_AHEAD, (after, last, now_ms + CLOCKS_APART_MS)).fetchall()
-        for number, entity, resource, buckets in ahead:
-            item = Item(now_ms, load(json.loads(buckets)))
-            self._db.execute(_RETURN, (now_ms, _stale_at_ms(item), number))
+        for number, entity, resource, rf, buckets in ahead:
+            try:
+                item = Item(rf, load(json.loads(buckets))).set_back(now_ms)
+            except UnknownZoneError:
+                continue  # a machine that knows the time zone sets the item back
+            self._db.execute(_RETURN, (now_ms, item.stale_at_ms(), dump(item), number))
             self._drop(Key(entity, resource))
         # At the end it begins again: new items come behind all others, so there is always a next.
         return int(last) if found == count else 0
@@ -224,14 +228,6 @@ class ItemRows:
         self._kept.pop(key, None)
         self._ids.pop(key, None)
         self.bases.pop(key, None)
-
-
-def _stale_at_ms(item: Item) -> int:
-    """When an item is full. Never, if this machine does not know the time zone of a limit."""
-    try:
-        return item.stale_at_ms()
-    except UnknownZoneError:
-        return NEVER
 
 
 def _state(item: Item) -> tuple[int, int, str, int, int]:

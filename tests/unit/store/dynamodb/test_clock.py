@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from penstock.core.bucket import CLOCKS_APART_MS, Item, credit
-from penstock.core.limits import MILLI, NO_BOUND, Limit
+from penstock.core.limits import MILLI, NO_BOUND, Limit, Window
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import WritePath
@@ -111,6 +111,23 @@ async def test_a_process_behind_is_not_shut_out_for_ever(scene: Scene) -> None:
         now for now in moments if await fits(behind, take(bob, limit=TEN), now_ms=now) == [True]
     ]
     assert admitted == [NOW + SKEW + n * 6 * SECOND for n in range(1, 11)]
+
+
+async def test_a_process_that_never_saw_an_item_takes_nothing_that_was_given_early(
+    scene: Scene,
+) -> None:
+    """Its first write does not consume from an item whose `rf` is far ahead: it settles it."""
+    bob, limit = scene.key("bob"), Limit.per(10, HOUR, window=Window())
+    await fits(scene.store, take(bob, 4, limit=limit), now_ms=NOW + 3 * HOUR)
+    fresh = process(scene.connected)
+    assert await fits(fresh, take(bob, 1, limit=limit)) == [False]
+    item = await stored(scene, bob)
+    assert (item.refilled_ms, item.buckets[0].tokens) == (NOW, -4 * MILLI)
+    # Not by an hour or less: the window is not given again, so its tokens may be used.
+    eve = scene.key("eve")
+    await fits(scene.store, take(eve, 4, limit=limit), now_ms=NOW + CLOCKS_APART_MS)
+    assert await fits(fresh, take(eve, 6, limit=limit)) == [True]
+    assert await fits(fresh, take(eve, 1, limit=limit), now_ms=NOW + CLOCKS_APART_MS) == [False]
 
 
 async def test_an_item_that_one_behind_writes_is_alive_for_one_ahead(scene: Scene) -> None:

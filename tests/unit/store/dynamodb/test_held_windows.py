@@ -13,9 +13,11 @@ from penstock.store.dynamodb.buckets.corrections import undo
 from penstock.store.dynamodb.buckets.held import AGAIN, Held
 from penstock.store.dynamodb.buckets.hints import Hints
 from penstock.store.dynamodb.buckets.hold import Hold, Reservation
+from penstock.store.dynamodb.buckets.loans import Back, lend
 from penstock.store.dynamodb.buckets.recent_use import RecentUse
 from penstock.store.dynamodb.buckets.sender import BucketSender, Landed
 from penstock.store.dynamodb.buckets.terms import make_terms, terms_of
+from penstock.store.dynamodb.buckets.writes import Consume, WritePath
 from penstock.store.dynamodb.items.images import Image
 
 from tests.support.tables import new_sender
@@ -166,3 +168,16 @@ async def write(
     outcome = await sender.write([combined.write(image, now_ms, lost=False)])
     assert isinstance(outcome, Landed)
     return outcome.image
+
+
+@pytest.mark.parametrize(("lapse_ms", "until_ms"), [(None, NOW), (END, NOW), (NOW - 1, NOW - 1)])
+async def test_a_lent_write_keeps_the_time_that_it_must_land_before(
+    lapse_ms: int | None, until_ms: int
+) -> None:
+    """Tokens that go back with it may lapse even earlier."""
+    write = Consume(
+        WritePath.SPECULATIVE, Key("bob", "r"), make_terms((MINUTELY,)), (), None, NOW, 0, NOW
+    )
+    lent = lend(write, None, Back({}, {}, lapse_ms), {}, 0)
+    assert isinstance(lent, Consume)
+    assert lent.until_ms == until_ms

@@ -99,6 +99,7 @@ class CombinedTake:
             since_ms=self.terms.since_ms(now_ms),
             now_ms=now_ms,
             takes=self._takes,
+            until_ms=self.terms.far_ahead_ms(now_ms),
         )
 
     def write(

@@ -61,6 +61,14 @@ class Terms:
             since_ms = max(since_ms, current_start_ms(limit, now_ms))
         return since_ms
 
+    def far_ahead_ms(self, now_ms: int) -> int | None:
+        """The first `rf` that a consume-only write must not leave as it is; None: any will do.
+
+        An `rf` that is far ahead is set back, and a window limit then loses what windows gave
+        early. A consume-only write could take these tokens before.
+        """
+        return now_ms + CLOCKS_APART_MS + 1 if self.windows else None
+
     def expires_s(self, now_ms: int, full_at_ms: int = 0) -> int | None:
         """The `ttl` of an item that is written now; None: no TTL."""
         if self.expires_after_ms is None or full_at_ms >= NEVER:

@@ -61,7 +61,8 @@ class Consume(NamedTuple):
     takes: int = 0
     """How many takes this write is for. For the undo of a take: -1."""
     until_ms: int | None = None
-    """The write gives back tokens that lapse when an item is settled at this time or later."""
+    """An item that was settled at this time or later must be settled anew: tokens that the write
+    gives back have lapsed, or `rf` is far ahead."""
 
     @property
     def is_exact(self) -> bool:
