@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket
+from penstock.core.entities import Entity
 from penstock.core.limits import MILLI, Limit
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.errors import ConfigError, StoreError
@@ -17,6 +18,7 @@ from penstock.store.dynamodb.migration.old_items import compose, parse_old
 from penstock.store.dynamodb.migration.run import TableMigration
 from penstock.store.dynamodb.store import DynamoStore
 from penstock.store.dynamodb.table import check_table
+from penstock.store.policy_port import Change
 
 from tests.unit.store.dynamodb.migration_stage import (
     BOB,
@@ -101,6 +103,17 @@ async def test_a_look_converts_nothing(stage: Stage) -> None:
     before = await stage.items()
     assert await balances(stage.store()) == {"rpm": (12, 5), "tpm": (702, 9)}
     assert sorted(map(str, await stage.items())) == sorted(map(str, before))
+
+
+async def test_single_items_are_listed_and_deleted_as_buckets(stage: Stage) -> None:
+    """Also those that have their attributes in a map. A bucket of several is listed once."""
+    await stage.put(*singles(), *singles(Key("eve", "gpt-4")))
+    policy, change = stage.store().policy, Change("ann", NOW)
+    page = await policy.list_buckets("gpt-4", None, 10)
+    assert page.items == (BOB, Key("eve", "gpt-4"))
+    await policy.write_entity(Entity("bob"), change)
+    assert await policy.delete_entity("bob", change)
+    assert (await policy.list_buckets("gpt-4", None, 10)).items == (Key("eve", "gpt-4"),)
 
 
 async def test_servers_that_take_at_once_convert_once(stage: Stage) -> None:

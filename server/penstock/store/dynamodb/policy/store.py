@@ -226,7 +226,9 @@ class DynamoPolicy:
             page = await scan_page(self._access, BucketScan(resource), after, count)
             return Page(tuple(map(_bucket, page.items)), page.next)
         listing = Listing(resource_partition(resource), "GSI2", "BUCKET#")
-        return await self._list(listing, after, count, _bucket)
+        page = await read_listed(self._access, listing, after, count)
+        # Single items of the older form stand side by side, one for each limit of a bucket.
+        return Page(tuple(dict.fromkeys(map(_bucket, page.items))), page.next)
 
     async def record(self, event: AuditEvent) -> None:
         change = Change(event.by, event.at_ms)
@@ -282,4 +284,6 @@ def _entity(item: Attributes) -> str:
 
 
 def _bucket(item: Attributes) -> Key:
-    return Key(_entity(item), item[RESOURCE]["S"])
+    # An item of the older form may have its attributes inside of a map.
+    attributes = item if RESOURCE in item else item["data"]["M"]
+    return Key(_entity(item), attributes[RESOURCE]["S"])
