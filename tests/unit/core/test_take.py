@@ -257,6 +257,38 @@ def test_the_plain_take_is_the_general_one(
     assert short.refilled_ms == long.refilled_ms
 
 
+@given(
+    st.lists(st.tuples(limits(), st.integers(-50, 50), amounts), min_size=2, max_size=3),
+    ANY_STEP,
+    st.integers(-2 * CLOCKS_AGREE_MS, 2 * CLOCKS_AGREE_MS),
+    DENIES,
+    st.data(),
+)
+def test_the_whole_take_is_the_general_one(
+    each: list[tuple[Limit, int, int]], step: int, read: int, denies: Denies, data: st.DataObject
+) -> None:
+    """The short way for several limits decides and writes as the long way does."""
+    own = tuple(limit._replace(name=str(number)) for number, (limit, *_) in enumerate(each))
+    buckets = [
+        Bucket(limit, min(tokens * MILLI, limit.burst), 7)
+        for limit, (_, tokens, _) in zip(own, each, strict=True)
+    ]
+    item = Item(EPOCH_MS, tuple(buckets), EPOCH_MS + read, 3)
+    order = data.draw(st.permutations(range(len(each))))[: data.draw(st.integers(1, len(each)))]
+    draws = [Draw(number, each[number][2], Mode.TAKE, denies) for number in order]
+    whole = Take(KEY, own, tuple(draws), policy_ms=EPOCH_MS)
+    assert whole.is_whole
+    # A second descriptor that changes nothing and never denies takes it off the short way.
+    nothing = Draw(0, 0, Mode.REFUND, Denies.NEVER, descriptor=1)
+    general = replace(whole, draws=(*whole.draws, nothing))
+    assert not general.is_whole
+    (short,) = take_all({KEY: item}.get, [whole], EPOCH_MS + step)
+    (long,) = take_all({KEY: item}.get, [general], EPOCH_MS + step)
+    assert short.drawn == long.drawn[:-1]
+    assert short.item == long.item
+    assert short.refilled_ms == long.refilled_ms
+
+
 @pytest.mark.parametrize("draws", [(Draw(0, MILLI),), (Draw(0, MILLI), Draw(0, MILLI))])
 @pytest.mark.parametrize("ahead", [CLOCKS_APART_MS, CLOCKS_APART_MS + 1])
 def test_a_refused_take_brings_an_rf_back_that_is_far_ahead(
