@@ -127,7 +127,7 @@ class Policies:
     async def _find(self, key: Key) -> _Found:
         resource = Scope(None, key.resource)
         shared = [kept for scope in (resource, SYSTEM) if (kept := self._shared.known(scope))]
-        if len(shared) == 2:  # as for most keys: without tasks, a read takes a third of the time
+        if len(shared) == 2:  # as for most keys: one read needs no tasks
             own = await self._own.get(key)
         else:
             own, *shared = await asyncio.gather(

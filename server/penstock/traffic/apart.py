@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Final, Self, cast
 
 from penstock.core.plan import Behaviour
-from penstock.core.request import Request
 from penstock.errors import PenstockError
 from penstock.processes import open_module
 from penstock.traffic.json_lines import read_request, write_request
@@ -34,8 +33,7 @@ class Apart:
     def __init__(self, side: Side, behaviour: Behaviour, *, wants_hits: bool) -> None:
         self._side = side
         self._begin = side, behaviour, wants_hits
-        # A request crosses the pipe as in a trace. Most requests have come before.
-        self._text = lru_cache(KEPT)(_text)
+        self._texts: dict[bytes, bytes] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -56,7 +54,7 @@ class Apart:
 
     def send(self, batch: Sequence[Timed]) -> None:
         """Let the process play a batch. Then call `receive`."""
-        self._send([(timed.time_ms, self._text(timed.request)) for timed in batch])
+        self._send([(timed.time_ms, self._text(timed)) for timed in batch])
 
     def receive(self) -> list[HitsAt]:
         """The requests of the batch that did not fit. Empty unless somebody wants them."""
@@ -70,6 +68,15 @@ class Apart:
         side.tally, side.hits, side.missing_limits = (
             played.tally, played.hits, played.missing_limits,
         )  # fmt: skip
+
+    def _text(self, timed: Timed) -> bytes:
+        """A request as in a trace of JSON lines. Most requests have come before."""
+        text = self._texts.get(timed.key)
+        if text is None:
+            if len(self._texts) >= KEPT:
+                self._texts.clear()
+            text = self._texts[timed.key] = write_request(timed.request).encode()
+        return text
 
     def _send(self, message: object) -> None:
         try:
@@ -86,10 +93,6 @@ class Apart:
     def _ended(self) -> PenstockError:
         name, status = self._side.name, self._process.wait()
         return PenstockError(f"the process for the policy {name} ended with status {status}")
-
-
-def _text(request: Request) -> bytes:
-    return write_request(request).encode()
 
 
 def _write(file: BinaryIO, message: object) -> None:
