@@ -12,7 +12,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_COMMAND: Final = (sys.executable, "-P", "-m")
+"""-P: no module of the working directory can take the place of ours."""
 
 
 class Ended(NamedTuple):
@@ -66,9 +69,19 @@ def start_module(
     """
     pipe = subprocess.PIPE if is_read else None
     process = subprocess.Popen(  # noqa: S603 - our own module
-        # -P: no module of the working directory can take the place of ours.
-        [sys.executable, "-P", "-m", module, *arguments],
+        [*_COMMAND, module, *arguments],
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=pipe, stderr=pipe, pass_fds=files, start_new_session=is_read,
     )  # fmt: skip
     return ChildProcess(process, stdin)
+
+
+def open_module(module: str) -> "subprocess.Popen[bytes]":
+    """Run a module in a process of its own, to talk with it; OSError if none can be started.
+
+    An interrupt from the keyboard is left to this process. End the other process when you end.
+    """
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [*_COMMAND, module],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip

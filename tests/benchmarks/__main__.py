@@ -16,7 +16,7 @@ from tests.benchmarks.figures import ROUNDS
 from tests.benchmarks.in_process import show_in_process
 from tests.benchmarks.insight import show_insight
 from tests.benchmarks.pauses import show_pauses
-from tests.benchmarks.simulation import show_simulation
+from tests.benchmarks.simulation import REQUESTS, show_simulation
 from tests.benchmarks.sqlite import show_sqlite
 from tests.benchmarks.tracing import show_tracing
 from tests.benchmarks.wire import show_disturbed, show_many, show_target, show_wire
@@ -24,16 +24,21 @@ from tests.benchmarks.wire import show_disturbed, show_many, show_target, show_w
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("part", nargs="*", help=f"of {', '.join(_parts(ROUNDS))}; without, all")
+    parser.add_argument(
+        "part", nargs="*", help=f"of {', '.join(_parts(ROUNDS, REQUESTS))}; without, all"
+    )
     parser.add_argument("--target", metavar="HOST:PORT", help="measure this server alone")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of which the median counts")
+    parser.add_argument(
+        "--requests", type=int, default=REQUESTS, help="of the traces to simulate (%(default)s)"
+    )
     arguments = parser.parse_args()
     if shutil.which("h2load") is None:
         sys.exit("h2load is not there: apt-get install nghttp2-client")
     if arguments.target:
         show_target(arguments.target, arguments.rounds)
         return
-    parts = _parts(arguments.rounds)
+    parts = _parts(arguments.rounds, arguments.requests)
     if unknown := [name for name in arguments.part if name not in parts]:
         parser.error(f"'{unknown[0]}' is not one of {', '.join(parts)}")
     for name, show in parts.items():
@@ -41,7 +46,7 @@ def main() -> None:
             show()
 
 
-def _parts(rounds: int) -> dict[str, Callable[[], None]]:
+def _parts(rounds: int, requests: int) -> dict[str, Callable[[], None]]:
     return {
         "wire": lambda: show_wire(rounds),
         "many": lambda: show_many(rounds),
@@ -54,7 +59,7 @@ def _parts(rounds: int) -> dict[str, Callable[[], None]]:
         "dynamodb-decisions": show_decisions,
         "tracing": show_tracing,
         "insight": show_insight,
-        "simulation": show_simulation,
+        "simulation": lambda: show_simulation(requests),
     }
 
 

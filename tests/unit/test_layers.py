@@ -87,8 +87,8 @@ ALLOWED = {
     # Requests on file. It asks the service, as a transport does.
     "penstock.traffic": {
         "penstock.traffic", "penstock.service", "penstock.core", "penstock.errors",
-        "penstock.store.port", "penstock.store.policy_port", "penstock.telemetry",
-        "penstock.slices",
+        "penstock.store.port", "penstock.store.policy_port", "penstock.store.memory",
+        "penstock.telemetry", "penstock.slices", "penstock.processes",
     },
     "penstock.transport": {
         "penstock.transport", "penstock.service", "penstock.core", "penstock.errors",
@@ -188,7 +188,8 @@ ONLY = {
         "penstock.answering", "penstock.aggregating", "penstock.usage_lambda", "penstock.cli",
         "penstock.client.embedded", "penstock.client.usage",
     },
-    "penstock.store.memory": {"penstock.store.open"},
+    # A replay has nothing to keep.
+    "penstock.store.memory": {"penstock.store.open", "penstock.traffic.replay"},
     "penstock.store.sqlite": {"penstock.store.sqlite", "penstock.store.open"},
     "penstock.store.dynamodb": {
         "penstock.store.dynamodb", "penstock.store.open", "penstock.usage_lambda",

@@ -33,7 +33,8 @@ from penstock.traffic.comparison import compare
 from penstock.traffic.hashing import NamesByHash, known_names
 from penstock.traffic.reading import Notes, Reader
 from penstock.traffic.replay import TraceClock
-from penstock.traffic.simulation import Side, simulate
+from penstock.traffic.side import Side
+from penstock.traffic.simulation import simulate
 
 IN_FORCE: Final = "in force"
 PROPOSED: Final = "proposed"
@@ -126,7 +127,7 @@ async def _simulate(arguments: argparse.Namespace, top: int | None) -> int:
             reader.read(arguments.trace),
             sides,
             behaviour,
-            on_hits=rows.write if rows is not None else lambda *_: None,
+            on_hits=None if rows is None else rows.write,
             on_progress=lambda count: progress.show(f"{count:,} requests replayed …"),
         )
     compared = compare(sides[0].tally, sides[1].tally) if len(sides) == 2 else None
@@ -163,9 +164,9 @@ async def _sides(arguments: argparse.Namespace, settings: Settings) -> list[Side
         raise ConfigError("which rules are in force? give --against with --policy")
     sides = []
     if before is not None:
-        sides.append(Side(IN_FORCE, before, stored, await open_store("memory:")))
+        sides.append(Side(IN_FORCE, before, stored))
     rules = after if after is not None else before
-    sides.append(Side(PROPOSED, rules or {}, wanted, await open_store("memory:")))
+    sides.append(Side(PROPOSED, rules or {}, wanted))
     return sides
 
 

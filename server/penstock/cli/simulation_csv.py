@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.foreign_text import escape
-from penstock.traffic.simulation import Side
+from penstock.traffic.side import Side
 from penstock.traffic.tally import Hit, Outcome, Who
 from penstock.traffic.times import format_time_ms
 

@@ -10,7 +10,7 @@ from penstock.cli.tables import format_time
 from penstock.config.durations import format_duration
 from penstock.traffic.comparison import Comparison
 from penstock.traffic.replay import TraceClock
-from penstock.traffic.simulation import Side
+from penstock.traffic.side import Side
 from penstock.traffic.tally import Limited, Outcome, Who
 from penstock.traffic.timeline import TimeSlice
 

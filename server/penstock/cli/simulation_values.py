@@ -7,7 +7,7 @@ from penstock.cli.simulation_csv import outcome_text
 from penstock.traffic.comparison import Comparison
 from penstock.traffic.reading import Notes
 from penstock.traffic.replay import TraceClock
-from penstock.traffic.simulation import Side
+from penstock.traffic.side import Side
 from penstock.traffic.tally import Outcome, Who
 from penstock.traffic.timeline import MAX_SLICES
 

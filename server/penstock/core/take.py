@@ -85,12 +85,22 @@ class Take:
     """Some draw is a charge or a refund, or may become a charge."""
     is_plain: bool = field(init=False)
     """One limit, and one amount to take from it."""
+    is_spread: bool = field(init=False)
+    """One descriptor takes from several limits, one amount from each of them at most."""
 
     def __post_init__(self) -> None:
         must_land = any(draw.mode in MAY_HAVE_TO_LAND for draw in self.draws)
         object.__setattr__(self, "must_land", must_land)
         is_plain = len(self.limits) == len(self.draws) == 1 and self.draws[0].mode is TAKE
         object.__setattr__(self, "is_plain", is_plain)
+        object.__setattr__(self, "is_spread", not is_plain and _is_spread(self.draws))
+
+
+def _is_spread(draws: Sequence[Draw]) -> bool:
+    if not draws or any(draw.mode is not TAKE for draw in draws):
+        return False
+    descriptors, limits = {draw.descriptor for draw in draws}, {draw.limit for draw in draws}
+    return len(descriptors) == 1 and len(limits) == len(draws)
 
 
 def must_land_part(take: Take, modes: Sequence[Mode]) -> Take:

@@ -19,6 +19,10 @@ def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: i
         item = get(takes[0].key)
         if item is None or _is_plain(item, takes[0].limits):
             return [_take_plain(item, takes[0], now_ms)]
+    if len(takes) == 1 and takes[0].is_spread:
+        item = get(takes[0].key)
+        if item is not None and _is_current(item, takes[0].limits):
+            return [_take_spread(item, takes[0], now_ms)]
     drafts: list[Draft] = []
     kept: list[int | None] = []
     """How many buckets to keep of each item; None: all. The rest belongs to removed limits."""
@@ -107,3 +111,42 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     bucket = Bucket(limit, left, consumed + amount)
     stored = Item(rf, (bucket,), policy_ms, takes + 1)
     return Taken((Drawn(True, left),), stored, rf, consumed=(amount,))
+
+
+def _is_current(item: Item, limits: tuple[Limit, ...]) -> bool:
+    """Whether an item has buckets with these limits, and nothing forgiven."""
+    buckets = item.buckets
+    if len(buckets) != len(limits):
+        return False
+    for bucket, limit in zip(buckets, limits, strict=True):
+        if bucket.forgiven or bucket.limit != limit:
+            return False
+    return True
+
+
+def _take_spread(item: Item, take: Take, now_ms: int) -> Taken:
+    """The same shortcut for several limits: all amounts fit, or none is taken."""
+    refilled_ms, buckets, read_ms, takes = item
+    draws, policy_ms = take.draws, take.policy_ms
+    rf = now_ms if refilled_ms <= now_ms else settled_ms(refilled_ms, now_ms)
+    if policy_ms < read_ms <= now_ms + CLOCKS_AGREE_MS:
+        policy_ms = read_ms
+    left = [bucket.balance(refilled_ms, now_ms) for bucket in buckets]
+    fits = [left[draw.limit] >= draw.amount for draw in draws]
+    if False in fits:
+        synced = None
+        if is_far_ahead(refilled_ms, now_ms):
+            settled = [Bucket(old.limit, left[i], old.consumed) for i, old in enumerate(buckets)]
+            synced = Item(rf, tuple(settled), policy_ms, takes)
+        balances = [left[draw.limit] for draw in draws]
+        return Taken(tuple(map(Drawn, fits, balances)), synced, rf, consumed=(0,) * len(draws))
+    after = [Bucket(old.limit, left[i], old.consumed) for i, old in enumerate(buckets)]
+    is_changed = False
+    for draw in draws:
+        limit, tokens, consumed, _ = after[draw.limit]
+        amount = draw.amount
+        after[draw.limit] = Bucket(limit, tokens - amount, consumed + amount)
+        is_changed = is_changed or amount > 0
+    drawn = tuple([Drawn(True, after[draw.limit].tokens) for draw in draws])
+    written = Item(rf, tuple(after), policy_ms, takes + 1) if is_changed else None
+    return Taken(drawn, written, rf, consumed=tuple([draw.amount for draw in draws]))

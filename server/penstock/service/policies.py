@@ -68,6 +68,8 @@ class Policies:
 
     async def read(self, keys: Sequence[Key]) -> list[Chain]:
         """The same chains, after reading the missing ones. StoreError if nothing is known."""
+        if len(keys) == 1:
+            return [await self._chain(keys[0])]
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def read_in_turn(key: Key) -> Chain:
@@ -124,9 +126,13 @@ class Policies:
 
     async def _find(self, key: Key) -> _Found:
         resource = Scope(None, key.resource)
-        own, *shared = await asyncio.gather(
-            self._own.get(key), self._shared.get(resource), self._shared.get(SYSTEM)
-        )
+        shared = [kept for scope in (resource, SYSTEM) if (kept := self._shared.known(scope))]
+        if len(shared) == 2:  # as for most keys: one read needs no tasks
+            own = await self._own.get(key)
+        else:
+            own, *shared = await asyncio.gather(
+                self._own.get(key), self._shared.get(resource), self._shared.get(SYSTEM)
+            )
         stored = dict(own.value.limits)
         for for_all, kept in zip((resource, SYSTEM), shared, strict=True):
             if kept.value is not None:

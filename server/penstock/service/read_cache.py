@@ -45,11 +45,17 @@ class ReadCache(Generic[K, V]):
         self._kept: dict[K, Kept[V]] = {}
         self._reading: dict[K, asyncio.Task[Kept[V]]] = {}
 
+    def known(self, key: K) -> Kept[V] | None:
+        """The value, if it need not be read first."""
+        kept = self._kept.get(key)
+        return kept if kept is not None and self._clock_ms() <= kept.until_ms else None
+
     async def get(self, key: K) -> Kept[V]:
         """The value, after reading it if it is missing or old. StoreError if it is not known."""
+        known = self.known(key)
+        if known is not None:
+            return known
         kept = self._kept.get(key)
-        if kept is not None and self._clock_ms() <= kept.until_ms:
-            return kept
         reading = self._reading.get(key)
         if reading is None:
             reading = asyncio.get_running_loop().create_task(self._read(key, kept))

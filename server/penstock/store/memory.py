@@ -25,7 +25,8 @@ than takes add them."""
 class MemoryStore:
     """Nothing awaits between reading and writing, so each call is atomic."""
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
+    def __init__(self, metrics: Metrics | None = None, *, counts_usage: bool = True) -> None:
+        self._counts_usage = counts_usage
         self._metrics = metrics or Metrics()
         self._items: dict[Key, Item] = {}
         self.usage = MemoryUsage()
@@ -49,7 +50,8 @@ class MemoryStore:
         taken = take_all(self._items.get, takes, now_ms)
         for take, outcome in zip(takes, taken, strict=True):
             if outcome.item is not None:
-                self.usage.add(take.key, self._items.get(take.key), outcome.item, now_ms)
+                if self._counts_usage:
+                    self.usage.add(take.key, self._items.get(take.key), outcome.item, now_ms)
                 self._items[take.key] = outcome.item
         count_dropped(self._metrics, taken)
         return taken

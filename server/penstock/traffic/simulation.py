@@ -1,40 +1,21 @@
-"""Plays a trace to one or two policies, side by side."""
+"""Plays a trace to one or two policies, side by side: each has a process of its own."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
 from typing import Final
 
 from penstock.core.plan import Behaviour
-from penstock.core.policy_diff import Policy
-from penstock.core.rules import Rules
 from penstock.errors import ConfigError
-from penstock.service.answer import Options
-from penstock.store.policy_port import Change
-from penstock.store.port import Store
+from penstock.traffic.apart import Apart
 from penstock.traffic.reading import Timed
-from penstock.traffic.replay import Replay, TraceClock, fill_policy
-from penstock.traffic.tally import Hit, PolicyTally
+from penstock.traffic.replay import TraceClock
+from penstock.traffic.side import HitsAt, Player, Side
+from penstock.traffic.tally import Hit
 
-TURN: Final = 1_000
-"""Requests between two turns of the event loop, in which Ctrl-C is noticed: some 30 ms."""
-
-
-@dataclass(slots=True)
-class Side:
-    """A policy to play the trace to, and what comes of it."""
-
-    name: str
-    rules: Rules
-    policy: Policy
-    store: Store
-    """An empty store in memory."""
-    tally: PolicyTally = field(default_factory=PolicyTally)
-    hits: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict)
-    """The counts that a server would have for each rule (`telemetry/hits.py`)."""
-    missing_limits: int = 0
-    """Amounts for stored limits that do not exist."""
-
+BATCH: Final = 1_000
+"""Requests between two turns of the event loop, in which Ctrl-C is noticed: some 50 ms."""
 
 OnHits = Callable[[int, Side, Sequence[Hit]], None]
 """Told of each request that did not fit: the time, the policy, the descriptors."""
@@ -45,32 +26,47 @@ async def simulate(
     sides: Sequence[Side],
     behaviour: Behaviour,
     *,
-    on_hits: OnHits = lambda *_: None,
+    on_hits: OnHits | None = None,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> TraceClock:
     """Play all requests to all sides. ConfigError if there is no request."""
-    clock, options = TraceClock(), Options(behaviour=behaviour)
-    replays: list[tuple[Side, Replay]] = []
-    for number, timed in enumerate(stream):
-        now_ms = clock.advance(timed.time_ms)
-        if not replays:
-            replays = [(side, await _begin(side, options, now_ms)) for side in sides]
-        for side, replay in replays:
-            answer = await replay.decide(timed, now_ms)
-            hits = side.tally.count(timed.request, answer, now_ms)
-            if hits:
-                on_hits(now_ms, side, hits)
-        if number % TURN == 0:
-            on_progress(number)
+    *others, last = sides
+    clock, here, done = TraceClock(), Player(last, behaviour), 0
+    with ExitStack() as opened:
+        apart: list[Apart] = []
+        for batch in _batches(stream, clock):
+            if not done:
+                apart = [
+                    opened.enter_context(Apart(side, behaviour, wants_hits=on_hits is not None))
+                    for side in others
+                ]
+            for one in apart:
+                one.send(batch)
+            played = await here.play(batch)
+            found = [*[one.receive() for one in apart], played]
+            if on_hits is not None:
+                _tell(zip(sides, found, strict=True), on_hits)
+            done += len(batch)
+            on_progress(done)
             await asyncio.sleep(0)
-    if not replays:
-        raise ConfigError("the trace has no requests")
-    for side, replay in replays:
-        side.hits.update(replay.metrics.rule_hits.counts())
-        side.missing_limits = int(replay.metrics.missing_limits.value)
+        if not done:
+            raise ConfigError("the trace has no requests")
+        for one in apart:
+            one.finish()
+        here.finish()
     return clock
 
 
-async def _begin(side: Side, options: Options, now_ms: int) -> Replay:
-    await fill_policy(side.store.policy, side.policy, Change("simulation", now_ms))
-    return Replay(side.store, side.rules, options, now_ms)
+def _batches(stream: Iterable[Timed], clock: TraceClock) -> Iterator[list[Timed]]:
+    """The requests, at the times that the clock shows."""
+    requests = (Timed(clock.advance(at), key, request) for at, key, request in stream)
+    while batch := list(islice(requests, BATCH)):
+        yield batch
+
+
+def _tell(found: Iterable[tuple[Side, Sequence[HitsAt]]], on_hits: OnHits) -> None:
+    """Tell request by request, and of the policy in force first."""
+    hits_of_all = [(one, side) for side, hits in found for one in hits]
+    # Sorting keeps the order of what is equal.
+    for one, side in sorted(hits_of_all, key=lambda pair: pair[0].place):
+        on_hits(one.now_ms, side, one.hits)

@@ -255,7 +255,41 @@ def test_the_plain_take_is_the_general_one(
     (short,) = take_all(items.get, [plain], EPOCH_MS + step)
     (long,) = take_all(items.get, [general], EPOCH_MS + step)
     assert short.drawn == long.drawn[:1]
+    assert short.consumed == long.consumed[:1]
     assert short.item == long.item
+    assert short.refilled_ms == long.refilled_ms
+
+
+@given(
+    st.lists(st.tuples(limits(), st.integers(-50, 50), amounts), min_size=2, max_size=3),
+    ANY_STEP,
+    st.integers(-2 * CLOCKS_AGREE_MS, 2 * CLOCKS_AGREE_MS),
+    DENIES,
+    st.data(),
+)
+def test_the_take_from_several_limits_is_the_general_one(
+    each: list[tuple[Limit, int, int]], step: int, read: int, denies: Denies, data: st.DataObject
+) -> None:
+    """The short way for several limits decides and writes as the long way does."""
+    own = tuple(limit._replace(name=str(number)) for number, (limit, *_) in enumerate(each))
+    buckets = [
+        Bucket(limit, min(tokens * MILLI, limit.burst), 7)
+        for limit, (_, tokens, _) in zip(own, each, strict=True)
+    ]
+    item = Item(EPOCH_MS, tuple(buckets), EPOCH_MS + read, 3)
+    order = data.draw(st.permutations(range(len(each))))[: data.draw(st.integers(1, len(each)))]
+    draws = [Draw(number, each[number][2], Mode.TAKE, denies) for number in order]
+    several = Take(KEY, own, tuple(draws), policy_ms=EPOCH_MS)
+    assert several.is_spread
+    # A second descriptor that changes nothing and never denies takes it off the short way.
+    nothing = Draw(0, 0, Mode.REFUND, Denies.NEVER, descriptor=1)
+    general = replace(several, draws=(*several.draws, nothing))
+    assert not general.is_spread
+    (short,) = take_all({KEY: item}.get, [several], EPOCH_MS + step)
+    (long,) = take_all({KEY: item}.get, [general], EPOCH_MS + step)
+    assert short.drawn == long.drawn[:-1]
+    assert short.item == long.item
+    assert short.consumed == long.consumed[:-1]
     assert short.refilled_ms == long.refilled_ms
 
 

@@ -180,10 +180,8 @@ async def simulated_answers(
         file.write_text("".join(lines), encoding="utf-8")
         stream = list(Reader().read([str(file)]))
     assert [(one.time_ms, one.request) for one in stream] == list(trace)
-    store = MemoryStore()
-    await fill_policy(store.policy, policy, Change("test", trace[0][0]))
-    replay = Replay(store, rules, Options(behaviour=behaviour), trace[0][0])
-    return [encode_answer(await replay.decide(one, one.time_ms)) for one in stream]
+    replay = await Replay.begin(rules, policy, Options(behaviour=behaviour), trace[0][0])
+    return [encode_answer(await replay.decide(one)) for one in stream]
 
 
 @settings(max_examples=150, deadline=None)

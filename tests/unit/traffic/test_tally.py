@@ -14,11 +14,11 @@ from penstock.core.request import Descriptor, Override, Request
 from penstock.core.rule_counting import RuleCounting
 from penstock.core.rules import Children, Domain, Node, OnExceed, Rule, Rules
 from penstock.errors import ConfigError
-from penstock.store.memory import MemoryStore
 from penstock.traffic import timeline
 from penstock.traffic.comparison import compare
 from penstock.traffic.reading import Timed
-from penstock.traffic.simulation import Side, simulate
+from penstock.traffic.side import Side
+from penstock.traffic.simulation import simulate
 from penstock.traffic.tally import Hit, Outcome, Who
 from penstock.traffic.timeline import LENGTHS_MS, Timeline
 
@@ -55,7 +55,7 @@ def play(
     rules: Rules = RULES,
 ) -> tuple[Side, list[Hit]]:
     """Play requests that are a second apart."""
-    side, seen = Side("proposed", rules, policy or Policy(), MemoryStore()), list[Hit]()
+    side, seen = Side("proposed", rules, policy or Policy()), list[Hit]()
     stream = [
         Timed(NOW + 1_000 * number, repr(request).encode(), request)
         for number, request in enumerate(asked)
