@@ -3,7 +3,7 @@
 from itertools import count
 
 import pytest
-from penstock.core.bucket import Bucket
+from penstock.core.bucket import Bucket, Item
 from penstock.core.draft import Draft
 from penstock.core.limits import MILLI, NO_BOUND, Limit, Window
 from penstock.core.take import Draw, Key, Mode, Take
@@ -13,9 +13,11 @@ from penstock.store.dynamodb.buckets.corrections import undo
 from penstock.store.dynamodb.buckets.held import AGAIN, Held
 from penstock.store.dynamodb.buckets.hints import Hints
 from penstock.store.dynamodb.buckets.hold import Hold, Reservation
+from penstock.store.dynamodb.buckets.loans import Back, lend
 from penstock.store.dynamodb.buckets.recent_use import RecentUse
 from penstock.store.dynamodb.buckets.sender import BucketSender, Landed
 from penstock.store.dynamodb.buckets.terms import make_terms, terms_of
+from penstock.store.dynamodb.buckets.writes import Consume
 from penstock.store.dynamodb.items.images import Image
 
 from tests.support.tables import new_sender
@@ -164,3 +166,22 @@ async def write(
     outcome = await sender.write([combined.write(image, now_ms, lost=False)])
     assert isinstance(outcome, Landed)
     return outcome.image
+
+
+async def test_a_refund_is_written_only_in_the_window_of_its_tokens() -> None:
+    """Another server may begin the next window while the write is under way."""
+    key, now_ms = Key("bob", "r"), END - 5
+    used = Item(END - 20, (Bucket(FORGETS, MILLI, 9 * MILLI),))
+    refund = Take(key, (FORGETS,), (Draw(0, 3 * MILLI, Mode.REFUND, taken_ms=END - 20),))
+    draft = Draft(used, refund, now_ms)
+    combined = CombinedTake(draft, terms_of(refund))
+    combined.add(draft)
+    write = combined.consume(now_ms, lost=False)
+    assert (write.moves[0].tokens, write.until_ms) == (3 * MILLI, END)
+    lent = lend(write, None, Back({}, {}, END - 1), {}, 0)
+    assert isinstance(lent, Consume)
+    assert lent.until_ms == END - 1
+    lent = lend(write, None, Back({}, {}, None), {}, 0)
+    assert isinstance(lent, Consume)
+    assert lent.until_ms == END
+    assert Draft(used, refund, END).item() is None

@@ -45,6 +45,7 @@ class CombinedTake:
         # A charge is written whether it fits or not. These bounds guarantee only its verdict.
         self._fit_floors: list[int | None] = [None] * len(limits)
         self._fit_ceilings: list[int | None] = [None] * len(limits)
+        self._before_ms: int | None = None
         self._has_takes = False
         self._takes = 0
 
@@ -53,6 +54,8 @@ class CombinedTake:
         bounds = draft.bounds
         self.is_exact = self.is_exact or bounds.is_exact
         self._has_takes = self._has_takes or draft.has_takes
+        if bounds.before_ms is not None:
+            self._before_ms = lowest(self._before_ms, bounds.before_ms)
         self._takes += is_take(draft.before, draft.left)
         for i, limit in enumerate(draft.take.limits):
             moved, left = self._moved[i], draft.left[i]
@@ -99,6 +102,7 @@ class CombinedTake:
             since_ms=self.terms.since_ms(now_ms),
             now_ms=now_ms,
             takes=self._takes,
+            until_ms=self._before_ms,
         )
 
     def write(

@@ -78,7 +78,10 @@ def lend(write: Write, seen: Image | None, back: Back, ahead: Amounts, takes: in
         moves.append(moved)
     takes += write.takes
     if isinstance(write, Consume):
-        return write._replace(moves=tuple(moves), takes=takes, until_ms=back.until_ms)
+        until = write.until_ms
+        if back.until_ms is not None:
+            until = lowest(until, back.until_ms)
+        return write._replace(moves=tuple(moves), takes=takes, until_ms=until)
     return write._replace(moves=tuple(moves), seen=without(write.seen, back), takes=takes)
 
 
