@@ -149,6 +149,8 @@ def test_a_rate_may_refill_at_boundaries(rate: str, window: Window, written: str
         ("5/day,window=calendar,timezone=Europe/Berln", "; did you mean Europe/Berlin?"),
         ("5/day,window=calendar,timezone=", "'' is not a time zone"),
         ("5/day,window=calendar,timezone=../etc", "'../etc' is not a time zone"),
+        ("1000/month,window=calendar,burst=10", "a window refills no more than the burst: raise"),
+        ("2/90s,burst=1,window=fixed", "burst is below the tokens of a window"),
     ],
 )
 def test_a_window_that_can_not_be_is_told(rate: str, message: str) -> None:
@@ -220,6 +222,8 @@ def limits(draw: st.DrawFn) -> Limit:
     if window is not None and window.kind == "calendar" and unit is Unit.WEEK:
         window = window._replace(week_starts=draw(st.sampled_from(["monday", "sunday"])))
     limit = Limit.per(draw(COUNTS), period_ms, name="x", burst=draw(st.none() | COUNTS))
+    if window is not None:
+        limit = limit._replace(burst=max(limit.burst, limit.refill))
     debt = draw(st.none() | COUNTS.map(lambda tokens: tokens * MILLI))
     return limit._replace(max_debt=debt, window=window)
 
