@@ -22,7 +22,7 @@ MAX_LIMITS: Final = 10
 UNLIMITED: Final = "unlimited"
 RATE_FORM: Final = (
     "100/minute, 5/s, 1000/90s, 0/minute (refuses all) or unlimited, with an optional ,burst=N, "
-    ",max_debt=N or ,window=fixed|calendar"
+    ",max_debt=N or ,window=fixed|calendar|steady"
 )
 NAME_FORM: Final = "1 to 64 letters, digits, _ . or -"
 

@@ -117,9 +117,12 @@ BERLIN = "window=calendar,timezone=Europe/Berlin"
             "5/week,window=calendar,timezone=Asia/Kolkata,week_starts=sunday,carry_debt=false",
         ),
         ("5/week,window=calendar,week_starts=monday", Window("calendar"), None),
+        ("5/week,burst=3,window=steady", None, "5/week,burst=3"),
     ],
 )
-def test_a_rate_may_refill_at_boundaries(rate: str, window: Window, written: str | None) -> None:
+def test_a_rate_may_refill_at_boundaries(
+    rate: str, window: Window | None, written: str | None
+) -> None:
     """Fixed windows, or those of a calendar."""
     limit = parse_limit("rpm", rate)
     assert limit.window == window
@@ -131,8 +134,9 @@ def test_a_rate_may_refill_at_boundaries(rate: str, window: Window, written: str
 @pytest.mark.parametrize(
     ("rate", "message"),
     [
-        ("5/day,window=weekly", "window is fixed or calendar, not 'weekly'"),
+        ("5/day,window=weekly", "window is fixed, calendar or steady, not 'weekly'"),
         ("5/day,window=calender", "not 'calender'; did you mean calendar?"),
+        ("5/day,window=steady,timezone=UTC", "timezone needs a window: add ,window=calendar"),
         ("5/day,timezone=UTC", "timezone needs a window: add ,window=calendar"),
         ("5/day,week_starts=sunday", "week_starts needs a window: add ,window=calendar"),
         ("5/day,carry_debt=false", "carry_debt needs a window: add ,window=fixed or ,window=cal"),
