@@ -31,6 +31,7 @@ def _status_values(descriptor: Descriptor, status: dict[str, Any]) -> dict[str, 
         "unlimited": is_unlimited,
         "limit": None if limit is None else _limit_values(limit),
         "remaining": None if limit is None else remaining,
+        "remaining_is_largest": limit is not None and remaining == UINT32_MAX,
         "reset_in_ms": None if limit is None else _reset_ms(status),
     }
 
@@ -40,7 +41,8 @@ def _limit_values(limit: dict[str, Any]) -> dict[str, Any]:
     unit = Unit.__members__.get(limit.get("unit", ""), Unit.UNKNOWN)
     return {
         "name": limit.get("name", ""),
-        "tokens": limit.get("requests_per_unit", 0),
+        "tokens": (tokens := limit.get("requests_per_unit", 0)),
+        "tokens_is_largest": tokens == UINT32_MAX,
         "period_ms": unit.value or None,
     }
 
@@ -63,6 +65,11 @@ def answer_lines(arguments: argparse.Namespace, answered: Answered) -> list[Line
     return lines
 
 
+def _tell(tokens: int) -> str:
+    """The protocol can show no larger number."""
+    return f"at least {tokens}" if tokens == UINT32_MAX else str(tokens)
+
+
 def _describe(status: dict[str, Any], charge: str | None, is_charged: bool | None) -> str:
     """`is_charged`: a charge over the limit was made. None if the server does not say."""
     remaining = status.get("limit_remaining", 0)
@@ -71,14 +78,16 @@ def _describe(status: dict[str, Any], charge: str | None, is_charged: bool | Non
     if limit is None:
         return f"{code}, unlimited" if remaining == UINT32_MAX else f"{code}, no limit applies"
     per = limit.get("unit", "UNKNOWN").lower()
-    rate = f"{limit.get('requests_per_unit', 0)} per {'period' if per == 'unknown' else per}"
+    tokens = _tell(limit.get("requests_per_unit", 0))
+    rate = f"{tokens} per {'period' if per == 'unknown' else per}"
     name = f" ({limit['name']})" if "name" in limit else ""
     reset_ms = _reset_ms(status)
     wait = format_duration(reset_ms)
     if code == "OK":
         charged = "" if charge is None else f"charged {charge}, "
-        then = f"full in {wait}" if reset_ms else "full"
-        return f"{code}, {charged}{remaining} left of {rate}{name}, {then}"
+        # Full again, or, with a window, at its end: the protocol does not tell which.
+        then = f"resets in {wait}" if reset_ms else "full"
+        return f"{code}, {charged}{_tell(remaining)} left of {rate}{name}, {then}"
     if charge is not None and is_charged is not False:
         charged = f"charged {charge}, " if is_charged else ""
         return f"{code}, {charged}more than was left of {rate}{name}"
