@@ -16,6 +16,7 @@ from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
 from penstock.store.port import BucketStore
 
+from tests.support.calendars import CALENDARS, PERIODS_MS, midnights_ms
 from tests.support.tables import new_table, open_exact_on
 
 NOW = 1_794_792_817_591
@@ -32,7 +33,15 @@ limits = st.builds(
     name=st.sampled_from(NAMES),
     burst=st.none() | st.integers(1, 30),
     window=st.sampled_from([None, None, Window(), Window(carry_debt=False)]),
+) | st.builds(
+    Limit.per,
+    st.integers(0, 20),
+    st.sampled_from(PERIODS_MS),
+    name=st.sampled_from(NAMES),
+    burst=st.none() | st.integers(1, 30),
+    window=st.sampled_from(CALENDARS),
 )
+STARTS = (NOW, *midnights_ms(NOW))
 policies = st.lists(limits, min_size=1, max_size=3, unique_by=lambda limit: limit.name).map(tuple)
 
 
@@ -126,10 +135,12 @@ def scripts(
     script: list[tuple[int, list[Take] | Key]] = []
     steps = st.sampled_from([0, 0, 1]) | st.integers(*step_ms)
     policy_of: dict[Key, tuple[Limit, ...]] = {}
+    start_ms = draw(st.sampled_from(STARTS))
     for number in range(draw(st.integers(0, size))):
         if number % (size // policies_each) == 0:
             policy_of = {key: draw(policies) for key in KEYS}
-        script.append((draw(steps), draw(takes(policy_of, items) | st.sampled_from(KEYS))))
+        step = draw(steps) if number else start_ms - NOW
+        script.append((step, draw(takes(policy_of, items) | st.sampled_from(KEYS))))
     return script
 
 

@@ -181,6 +181,48 @@ async def test_amounts_are_what_the_lease_says_they_are(form: Form) -> None:
         form.clock.now_ms += 2 * DAY
 
 
+async def test_tokens_of_a_window_that_has_ended_do_not_go_back(form: Form) -> None:
+    """The next window has its own tokens. What a lease takes in the next window goes back, and so
+    does what it took from steady limits."""
+    rates = {"rpm": "10/minute,window=fixed", "tpm": "1000/day"}
+    await set_limits(form.store, rates, entity="user")
+    async with form.gate.acquire("user", "gpt-4", rpm=10, tpm=500) as lease:
+        form.clock.now_ms += MINUTE
+        await lease.adjust(rpm=2, tpm=100)
+        async with form.gate.acquire("user", "gpt-4", rpm=8):
+            await lease.adjust(rpm=-1)
+            assert (await form.left())["rpm"] == 1
+            await lease.adjust(rpm=-3)  # 1 of this window, and 2 of the last one
+            assert (await form.left())["rpm"] == 1
+            await lease.give_back()
+            assert lease.consumed == {"rpm": 0, "tpm": 0}
+            assert await form.left() == {"rpm": 1, "tpm": 1_000}
+    # The last window keeps its 10 on record, and so does the 1 that went with two of them.
+    assert (await on_record(form.store, "user"))["rpm"] == 19_000
+
+
+async def test_a_block_that_raises_after_a_boundary_refills_no_window(form: Form) -> None:
+    """At each level of a cascade, by the windows of the level."""
+    await add_child(form.store, "child", "project")
+    await set_limits(form.store, {"rpm": "20/minute,window=fixed"}, entity="project")
+    await set_limits(form.store, {"rpm": "30/day,window=calendar"}, entity="child")
+
+    async def fail(after_ms: int) -> None:
+        async with form.gate.acquire("child", "gpt-4", rpm=10):
+            form.clock.now_ms += after_ms
+            async with form.gate.acquire("child", "gpt-4", rpm=5):
+                pass
+            raise ZeroDivisionError
+
+    # The time, what both levels have on record then, and what is left of the parent's.
+    for after_ms, *used, left in ((MINUTE - 1, 5, 5, 15), (MINUTE, 10, 20, 15), (DAY, 25, 35, 15)):
+        with pytest.raises(ZeroDivisionError):
+            await fail(after_ms)
+        records = [await on_record(form.store, entity) for entity in ("child", "project")]
+        assert [record["rpm"] for record in records] == [1_000 * n for n in used]
+        assert await form.left("project") == {"rpm": left}
+
+
 async def test_a_cascade_takes_from_the_parent_too(form: Form) -> None:
     """All levels or none, and the error names the one that refused."""
     await add_child(form.store, "child", "project")

@@ -1,4 +1,4 @@
-"""A server that is told to count as the reference server, and one that can't be told as before."""
+"""A server that is told to count as the reference server."""
 
 import time
 from pathlib import Path

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpenstock/_proto/leases.proto\x12\x0bpenstock.v1\"\x8f\x02\n\x0cLeaseRequest\x12\x0e\n\x06\x65ntity\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x37\n\x07\x61mounts\x18\x03 \x03(\x0b\x32&.penstock.v1.LeaseRequest.AmountsEntry\x12\x35\n\x06limits\x18\x04 \x03(\x0b\x32%.penstock.v1.LeaseRequest.LimitsEntry\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8b\x02\n\rLeaseResponse\x12\x38\n\x07\x61mounts\x18\x01 \x03(\x0b\x32\'.penstock.v1.LeaseResponse.AmountsEntry\x12\x33\n\x07refused\x18\x02 \x01(\x0b\x32\".penstock.v1.LeaseResponse.Refused\x12\x11\n\tunlimited\x18\x03 \x03(\t\x1aH\n\x07Refused\x12\x0e\n\x06\x65ntity\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\t\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\x12\r\n\x05\x62urst\x18\x04 \x01(\x03\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\x32\xcb\x01\n\x06Leases\x12=\n\x04Take\x12\x19.penstock.v1.LeaseRequest\x1a\x1a.penstock.v1.LeaseResponse\x12?\n\x06Settle\x12\x19.penstock.v1.LeaseRequest\x1a\x1a.penstock.v1.LeaseResponse\x12\x41\n\x08\x42\x61lances\x12\x19.penstock.v1.LeaseRequest\x1a\x1a.penstock.v1.LeaseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpenstock/_proto/leases.proto\x12\x0bpenstock.v1\"\xf9\x02\n\x0cLeaseRequest\x12\x0e\n\x06\x65ntity\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x37\n\x07\x61mounts\x18\x03 \x03(\x0b\x32&.penstock.v1.LeaseRequest.AmountsEntry\x12\x35\n\x06limits\x18\x04 \x03(\x0b\x32%.penstock.v1.LeaseRequest.LimitsEntry\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12\x38\n\x08taken_ms\x18\x06 \x03(\x0b\x32&.penstock.v1.LeaseRequest.TakenMsEntry\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cTakenMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x9a\x02\n\rLeaseResponse\x12\x38\n\x07\x61mounts\x18\x01 \x03(\x0b\x32\'.penstock.v1.LeaseResponse.AmountsEntry\x12\x33\n\x07refused\x18\x02 \x01(\x0b\x32\".penstock.v1.LeaseResponse.Refused\x12\x11\n\tunlimited\x18\x03 \x03(\t\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x1aH\n\x07Refused\x12\x0e\n\x06\x65ntity\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\t\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\x12\r\n\x05\x62urst\x18\x04 \x01(\x03\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\x32\xcb\x01\n\x06Leases\x12=\n\x04Take\x12\x19.penstock.v1.LeaseRequest\x1a\x1a.penstock.v1.LeaseResponse\x12?\n\x06Settle\x12\x19.penstock.v1.LeaseRequest\x1a\x1a.penstock.v1.LeaseResponse\x12\x41\n\x08\x42\x61lances\x12\x19.penstock.v1.LeaseRequest\x1a\x1a.penstock.v1.LeaseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,20 +35,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEASEREQUEST_AMOUNTSENTRY']._serialized_options = b'8\001'
   _globals['_LEASEREQUEST_LIMITSENTRY']._loaded_options = None
   _globals['_LEASEREQUEST_LIMITSENTRY']._serialized_options = b'8\001'
+  _globals['_LEASEREQUEST_TAKENMSENTRY']._loaded_options = None
+  _globals['_LEASEREQUEST_TAKENMSENTRY']._serialized_options = b'8\001'
   _globals['_LEASERESPONSE_AMOUNTSENTRY']._loaded_options = None
   _globals['_LEASERESPONSE_AMOUNTSENTRY']._serialized_options = b'8\001'
   _globals['_LEASEREQUEST']._serialized_start=46
-  _globals['_LEASEREQUEST']._serialized_end=317
-  _globals['_LEASEREQUEST_AMOUNTSENTRY']._serialized_start=224
-  _globals['_LEASEREQUEST_AMOUNTSENTRY']._serialized_end=270
-  _globals['_LEASEREQUEST_LIMITSENTRY']._serialized_start=272
-  _globals['_LEASEREQUEST_LIMITSENTRY']._serialized_end=317
-  _globals['_LEASERESPONSE']._serialized_start=320
-  _globals['_LEASERESPONSE']._serialized_end=587
-  _globals['_LEASERESPONSE_REFUSED']._serialized_start=467
-  _globals['_LEASERESPONSE_REFUSED']._serialized_end=539
-  _globals['_LEASERESPONSE_AMOUNTSENTRY']._serialized_start=224
-  _globals['_LEASERESPONSE_AMOUNTSENTRY']._serialized_end=270
-  _globals['_LEASES']._serialized_start=590
-  _globals['_LEASES']._serialized_end=793
+  _globals['_LEASEREQUEST']._serialized_end=423
+  _globals['_LEASEREQUEST_AMOUNTSENTRY']._serialized_start=282
+  _globals['_LEASEREQUEST_AMOUNTSENTRY']._serialized_end=328
+  _globals['_LEASEREQUEST_LIMITSENTRY']._serialized_start=330
+  _globals['_LEASEREQUEST_LIMITSENTRY']._serialized_end=375
+  _globals['_LEASEREQUEST_TAKENMSENTRY']._serialized_start=377
+  _globals['_LEASEREQUEST_TAKENMSENTRY']._serialized_end=423
+  _globals['_LEASERESPONSE']._serialized_start=426
+  _globals['_LEASERESPONSE']._serialized_end=708
+  _globals['_LEASERESPONSE_REFUSED']._serialized_start=588
+  _globals['_LEASERESPONSE_REFUSED']._serialized_end=660
+  _globals['_LEASERESPONSE_AMOUNTSENTRY']._serialized_start=282
+  _globals['_LEASERESPONSE_AMOUNTSENTRY']._serialized_end=328
+  _globals['_LEASES']._serialized_start=711
+  _globals['_LEASES']._serialized_end=914
 # @@protoc_insertion_point(module_scope)

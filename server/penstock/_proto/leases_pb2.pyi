@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LeaseRequest(_message.Message):
-    __slots__ = ("entity", "resource", "amounts", "limits", "domain")
+    __slots__ = ("entity", "resource", "amounts", "limits", "domain", "taken_ms")
     class AmountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -22,20 +22,29 @@ class LeaseRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class TakenMsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ENTITY_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     AMOUNTS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_MS_FIELD_NUMBER: _ClassVar[int]
     entity: str
     resource: str
     amounts: _containers.ScalarMap[str, int]
     limits: _containers.ScalarMap[str, str]
     domain: str
-    def __init__(self, entity: _Optional[str] = ..., resource: _Optional[str] = ..., amounts: _Optional[_Mapping[str, int]] = ..., limits: _Optional[_Mapping[str, str]] = ..., domain: _Optional[str] = ...) -> None: ...
+    taken_ms: _containers.ScalarMap[str, int]
+    def __init__(self, entity: _Optional[str] = ..., resource: _Optional[str] = ..., amounts: _Optional[_Mapping[str, int]] = ..., limits: _Optional[_Mapping[str, str]] = ..., domain: _Optional[str] = ..., taken_ms: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class LeaseResponse(_message.Message):
-    __slots__ = ("amounts", "refused", "unlimited")
+    __slots__ = ("amounts", "refused", "unlimited", "at_ms")
     class Refused(_message.Message):
         __slots__ = ("entity", "limit", "wait_ms", "burst")
         ENTITY_FIELD_NUMBER: _ClassVar[int]
@@ -57,7 +66,9 @@ class LeaseResponse(_message.Message):
     AMOUNTS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     UNLIMITED_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
     amounts: _containers.ScalarMap[str, int]
     refused: LeaseResponse.Refused
     unlimited: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, amounts: _Optional[_Mapping[str, int]] = ..., refused: _Optional[_Union[LeaseResponse.Refused, _Mapping]] = ..., unlimited: _Optional[_Iterable[str]] = ...) -> None: ...
+    at_ms: int
+    def __init__(self, amounts: _Optional[_Mapping[str, int]] = ..., refused: _Optional[_Union[LeaseResponse.Refused, _Mapping]] = ..., unlimited: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ...) -> None: ...

@@ -52,6 +52,7 @@ def _status_values(
         "limit": None if limit is None else _limit_values(limit),
         "charged": charged,
         "remaining": None if limit is None else remaining,
+        "remaining_is_largest": limit is not None and remaining == UINT32_MAX,
         "reset_in_ms": None if limit is None else _reset_ms(status),
     }
 
@@ -61,7 +62,8 @@ def _limit_values(limit: dict[str, Any]) -> dict[str, Any]:
     unit = Unit.__members__.get(limit.get("unit", ""), Unit.UNKNOWN)
     return {
         "name": limit.get("name", ""),
-        "tokens": limit.get("requests_per_unit", 0),
+        "tokens": (tokens := limit.get("requests_per_unit", 0)),
+        "tokens_is_largest": tokens == UINT32_MAX,
         "period_ms": unit.value or None,
     }
 
@@ -85,6 +87,11 @@ def answer_lines(texts: Sequence[str], request: Request, answered: Answered) -> 
     return lines
 
 
+def _tell(tokens: int) -> str:
+    """The protocol can show no larger number."""
+    return f"at least {tokens}" if tokens == UINT32_MAX else str(tokens)
+
+
 def _describe(descriptor: Descriptor, status: dict[str, Any], charged: int | None) -> str:
     remaining = status.get("limit_remaining", 0)
     limit = status.get("current_limit")
@@ -92,14 +99,16 @@ def _describe(descriptor: Descriptor, status: dict[str, Any], charged: int | Non
     if limit is None:
         return f"{code}, unlimited" if remaining == UINT32_MAX else f"{code}, no limit applies"
     per = limit.get("unit", "UNKNOWN").lower()
-    rate = f"{limit.get('requests_per_unit', 0)} per {'period' if per == 'unknown' else per}"
+    tokens = _tell(limit.get("requests_per_unit", 0))
+    rate = f"{tokens} per {'period' if per == 'unknown' else per}"
     name = f" ({limit['name']})" if "name" in limit else ""
     reset_ms = _reset_ms(status)
     wait = format_duration(reset_ms)
     outcome = _outcome(descriptor, charged)
     if code == "OK":
-        then = f"full in {wait}" if reset_ms else "full"
-        return f"{code}, {outcome}{remaining} left of {rate}{name}, {then}"
+        # Full again, or, with a window, at its end: the protocol does not tell which.
+        then = f"resets in {wait}" if reset_ms else "full"
+        return f"{code}, {outcome}{_tell(remaining)} left of {rate}{name}, {then}"
     if descriptor.hits and not descriptor.refund and charged != 0:
         return f"{code}, {outcome}more than was left of {rate}{name}"
     return f"{code}, {outcome}{remaining} left of {rate}{name}, try again in {wait}"

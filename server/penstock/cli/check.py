@@ -27,6 +27,9 @@ from penstock.transport.client import (
 )
 from penstock.transport.client_tls import ClientTls
 
+UINT64_MAX: Final = 2**64 - 1
+"""The largest amount of a descriptor."""
+
 MAX_TIMEOUT_S: Final = 86_400
 _DIGITS: Final = re.compile("[0-9]{1,10}")
 _ENTRY: Final = re.compile(r"(?:\\[\\,]|[^,])*")
@@ -157,9 +160,9 @@ def _request(arguments: argparse.Namespace) -> Request:
         raise ConfigError("--peek takes nothing: leave out --charge and --refund")
     hits, asked = None, 0
     if arguments.charge is not None:
-        hits = _count("--charge", arguments.charge)
+        hits = _count("--charge", arguments.charge, UINT64_MAX)
     elif arguments.refund is not None:
-        hits = _count("--refund", arguments.refund)
+        hits = _count("--refund", arguments.refund, UINT64_MAX)
     elif arguments.hits == "0":
         hits = 0  # A request can't carry 0: there it means 1. A descriptor can.
     elif arguments.hits is not None:
@@ -207,7 +210,7 @@ def _timeout_s(text: str) -> float:
     return timeout_s
 
 
-def _count(flag: str, text: str) -> int:
-    if not _DIGITS.fullmatch(text) or not 0 < int(text) <= UINT32_MAX:
-        raise ConfigError(f"{flag}: '{text}' is not a whole number from 1 to {UINT32_MAX}")
+def _count(flag: str, text: str, most: int = UINT32_MAX) -> int:
+    if not _DIGITS.fullmatch(text) or not 0 < int(text) <= most:
+        raise ConfigError(f"{flag}: '{text}' is not a whole number from 1 to {most}")
     return int(text)

@@ -11,7 +11,7 @@ from penstock.client.lease import Backing, Lease, OnUnavailable
 from penstock.config.rates import parse_limits
 from penstock.core.amounts import format_tokens
 from penstock.core.foreign_text import is_plain
-from penstock.core.lease import DOMAIN, LeaseAsk, Refused
+from penstock.core.lease import DOMAIN, LeaseAsk, Recorded, Refused
 from penstock.core.limits import MILLI
 from penstock.core.mapping import safe_name
 from penstock.core.take import Key
@@ -90,7 +90,7 @@ class Gate:
             taken = await take_or_give_back(backing.port, ask, backing.errands)
         except StoreError as exc:
             backing.pass_blindly("a lease has nothing on record", exc)
-            taken = {}
+            taken = Recorded({}, 0)
         if isinstance(taken, Refused):
             raise _rate_limited(ask, taken)
         lease = Lease(backing, ask, taken)

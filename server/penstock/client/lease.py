@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from penstock.client.amounts import Tokens, read_amounts
+from penstock.client.parts import Parts
 from penstock.core.amounts import to_tokens
-from penstock.core.lease import LeaseAsk
+from penstock.core.lease import LeaseAsk, Recorded
 from penstock.errors import StoreError
 from penstock.service.errands import Errands
 from penstock.service.leases import LeasePort
@@ -36,23 +37,26 @@ class Backing:
 class Lease:
     """What one block has on record. `Gate.acquire` makes it."""
 
-    def __init__(self, backing: Backing, ask: LeaseAsk, taken: Mapping[str, int]) -> None:
+    def __init__(self, backing: Backing, ask: LeaseAsk, taken: Recorded) -> None:
         self._backing = backing
         self._ask = ask
-        self._consumed = dict.fromkeys(ask.amounts, 0) | dict(taken)
+        self._parts = {name: Parts() for name in ask.amounts}
+        for name, amount in taken.amounts.items():
+            self._parts[name].add(amount, taken.at_ms)
         self._settling = asyncio.Lock()
 
     @property
     def consumed(self) -> Mapping[str, int | float]:
         """What is on record, by the limit's name: what the lease took, and its adjustments."""
-        return {name: to_tokens(amount) for name, amount in self._consumed.items()}
+        return {name: to_tokens(parts.amount) for name, parts in self._parts.items()}
 
     async def adjust(self, amounts: Mapping[str, Tokens] | None = None, /, **named: Tokens) -> None:
         """Settle what was really used: charge more, or give back with a negative amount.
 
         More may put a limit in debt, which is no error. At most what the lease has on record is
-        given back. StoreError if the store fails, unless the gate allows that. An adjustment whose
-        caller is cancelled is made all the same.
+        given back, and nothing of what was taken in a window that has ended. StoreError if the
+        store fails, unless the gate allows that. An adjustment whose caller is cancelled is made
+        all the same.
         """
         deltas = read_amounts(amounts, named)
         await self._backing.errands.do(self._adjust(deltas))
@@ -79,16 +83,22 @@ class Lease:
     async def _settle(self, deltas: Mapping[str, int] | None) -> None:
         """Put changes on record; None: give back everything. One after the other, in order."""
         async with self._settling:
-            held = self._consumed
+            held = self._parts
             if deltas is None:
-                deltas = {name: -amount for name, amount in held.items()}
-            wanted = {name: max(delta, -held.get(name, 0)) for name, delta in deltas.items()}
-            for name, delta in wanted.items():
-                # If the store fails, nobody knows whether this landed. A lease must never give the
-                # same tokens back twice, so they count as given back from now on.
-                held[name] = held.get(name, 0) + min(delta, 0)
-            changes = {name: delta for name, delta in wanted.items() if delta}
+                deltas = {name: -parts.amount for name, parts in held.items()}
+            changes, taken_ms = dict[str, int](), dict[str, int]()
+            for name, delta in deltas.items():
+                parts = held.setdefault(name, Parts())
+                change = max(delta, -parts.amount)
+                if change:
+                    changes[name] = change
+                if change < 0:
+                    # If the store fails, nobody knows whether this landed. A lease must never give
+                    # the same tokens back twice, so they count as given back from now on.
+                    taken_ms[name] = parts.remove(-change)
             if changes:
-                recorded = await self._backing.port.settle(self._ask._replace(amounts=changes))
-                for name, amount in recorded.items():
-                    held[name] += max(amount, 0)
+                ask = self._ask._replace(amounts=changes, taken_ms=taken_ms)
+                recorded = await self._backing.port.settle(ask)
+                for name, amount in recorded.amounts.items():
+                    if amount > 0:
+                        held[name].add(amount, recorded.at_ms)

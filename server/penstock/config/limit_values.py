@@ -7,6 +7,7 @@ from penstock.config.rates import format_rate
 from penstock.core.amounts import to_tokens
 from penstock.core.limits import Limit, Window
 from penstock.core.windows import parse_window
+from penstock.errors import StoreError
 
 
 def limit_values(limit: Limit) -> dict[str, Any]:
@@ -32,6 +33,17 @@ def _window_values(window: Window) -> dict[str, Any]:
 
 
 def recorded_limit(name: str, record: Mapping[str, Any]) -> Limit:
-    """A limit as an audit event has it on record."""
+    """A limit as an audit event has it on record. StoreError for a window that this version does
+    not know."""
     limit = Limit(name, **record)
-    return limit._replace(window=parse_window(record["window"])) if "window" in record else limit
+    if "window" not in record:
+        return limit
+    try:
+        return limit._replace(window=parse_window(record["window"]))
+    except ValueError as exc:
+        raise StoreError(
+            f"the audit has a window of limit '{name}' that this version does not know ({exc}): "
+            "run the version that wrote it",
+            transient=False,
+            kind="unknown_window",
+        ) from exc

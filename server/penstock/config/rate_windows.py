@@ -12,6 +12,7 @@ WINDOW_OPTIONS: Final = ("window", "timezone", "week_starts", "carry_debt")
 CALENDAR_FORM: Final = "1000/month,window=calendar,timezone=Europe/Berlin"
 
 _FLAGS: Final = {"true": True, "false": False}
+_STEADY: Final = "steady"
 _KINDS: Final[tuple[WindowKind, ...]] = get_args(WindowKind)
 _WEEK_STARTS: Final[tuple[WeekStart, ...]] = get_args(WeekStart)
 
@@ -20,8 +21,8 @@ Choice = TypeVar("Choice", bound=str)
 
 def read_window(rate: str, unit: Unit, options: Mapping[str, str]) -> Window | None:
     """The window that the options of a rate name; None: the limit refills steadily."""
-    kind = _choice(rate, options, "window", _KINDS)
-    if kind is None:
+    kind = _choice(rate, options, "window", (*_KINDS, _STEADY))
+    if kind is None or kind == _STEADY:
         for name in ("timezone", "week_starts", "carry_debt"):
             if name in options:
                 form = "fixed or ,window=calendar" if name == "carry_debt" else "calendar"
@@ -65,7 +66,8 @@ def _choice(
             return choice
     if written is None:
         return None
+    *first, last = choices
     raise ValueError(
-        f"'{rate}' is not a rate: {name} is {' or '.join(choices)}, not '{written}'"
+        f"'{rate}' is not a rate: {name} is {', '.join(first)} or {last}, not '{written}'"
         f"{did_you_mean(written, choices)}"
     )

@@ -22,7 +22,7 @@ MAX_LIMITS: Final = 10
 UNLIMITED: Final = "unlimited"
 RATE_FORM: Final = (
     "100/minute, 5/s, 1000/90s, 0/minute (refuses all) or unlimited, with an optional ,burst=N, "
-    ",max_debt=N or ,window=fixed|calendar"
+    ",max_debt=N or ,window=fixed|calendar|steady"
 )
 NAME_FORM: Final = "1 to 64 letters, digits, _ . or -"
 
@@ -73,7 +73,13 @@ def parse_limit(name: str, rate: str) -> Limit:
         raise ValueError(f"'{rate}' takes more than {MAX_FILL_MS // YEAR_MS} years to refill")
     # 30d is as long as the unit month, but no month of a calendar.
     unit = limit.unit if parts[2].lower() in _PERIODS_MS else Unit.UNKNOWN
-    return limit._replace(window=read_window(rate, unit, options))
+    window = read_window(rate, unit, options)
+    if window is not None and limit.burst < limit.refill:
+        raise ValueError(
+            f"'{rate}': burst is below the tokens of a window, and a window refills no more than "
+            "the burst: raise burst, or leave out the window"
+        )
+    return limit._replace(window=window)
 
 
 def parse_limits(rates: Mapping[str, str]) -> tuple[Limit, ...]:

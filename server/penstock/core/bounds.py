@@ -13,7 +13,7 @@ class Bounds:
     its own.
     """
 
-    __slots__ = ("ceilings", "fit_ceilings", "fit_floors", "floors", "is_exact")
+    __slots__ = ("before_ms", "ceilings", "fit_ceilings", "fit_floors", "floors", "is_exact")
 
     def __init__(self, limits: int) -> None:
         self.is_exact = False
@@ -24,12 +24,17 @@ class Bounds:
         self.fit_floors: list[int | None] = [None] * limits
         self.fit_ceilings: list[int | None] = [None] * limits
         """With these two, the charges get the same verdicts, too."""
+        self.before_ms: int | None = None
+        """If the item is settled at this time or later, tokens that go back have lapsed."""
 
     def hold_above(self, limit: int, floor: int) -> None:
         self.floors[limit] = highest(self.floors[limit], floor)
 
     def hold_below(self, limit: int, ceiling: int) -> None:
         self.ceilings[limit] = lowest(self.ceilings[limit], ceiling)
+
+    def hold_before(self, boundary_ms: int) -> None:
+        self.before_ms = lowest(self.before_ms, boundary_ms)
 
     def hold_verdict(self, limit: int, needed: int, *, fits: bool) -> None:
         """Bound the verdict of a charge, which fits if the balance is `needed` or more."""

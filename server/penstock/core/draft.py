@@ -30,6 +30,7 @@ from penstock.core.take import (
     Take,
     Taken,
 )
+from penstock.core.windows import next_boundary_ms
 
 CLOCKS_AGREE_MS: Final = 5_000
 """Synchronised clocks differ by less than this."""
@@ -190,7 +191,8 @@ class Draft:
                     bounds.is_exact = True
             elif mode is REFUND:
                 fits[number] = True
-                wanted = balance + draw.amount
+                amount = self._returned(draw, bounds)
+                wanted = balance + amount
                 burst = self.take.limits[draw.limit].burst
                 left[draw.limit] = min(wanted, burst)
                 bounds.hold_below(draw.limit, before - wanted + burst)
@@ -205,6 +207,19 @@ class Draft:
         """What charges could not record, given what each draw consumed."""
         draws = zip(self.take.draws, self.modes, used, strict=True)
         return sum([draw.amount - consumed for draw, mode, consumed in draws if mode in CHARGES])
+
+    def _returned(self, draw: Draw, bounds: Bounds) -> int:
+        """What goes back of a refund: nothing, if the tokens are of a window that has ended."""
+        limit = self.take.limits[draw.limit]
+        if draw.taken_ms is None or limit.window is None:
+            return draw.amount
+        boundary_ms = next_boundary_ms(limit, draw.taken_ms)
+        if boundary_ms is None:
+            return draw.amount
+        if self.refilled_ms >= boundary_ms:
+            return 0
+        bounds.hold_before(boundary_ms)
+        return draw.amount
 
     def taken(self, denied: bool) -> Taken:
         if denied:

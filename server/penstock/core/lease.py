@@ -21,6 +21,17 @@ class LeaseAsk(NamedTuple):
     limits: Mapping[str, str] = MappingProxyType({})
     """Rates by the limit's name. In force if no limits are stored for the entity and resource."""
     domain: str = DOMAIN
+    taken_ms: Mapping[str, int] = MappingProxyType({})
+    """When the amounts that go back were taken, by the limit's name. What belongs to windows that
+    have ended does not go back."""
+
+
+class Recorded(NamedTuple):
+    """What is on record now. Limits that do not exist, or are unlimited, are left out."""
+
+    amounts: Mapping[str, int]
+    at_ms: int
+    """When it was taken, by the clock of the process that asked the store."""
 
 
 class Refused(NamedTuple):
@@ -31,9 +42,6 @@ class Refused(NamedTuple):
     wait_ms: int
     burst: int
 
-
-Recorded: TypeAlias = Mapping[str, int]
-"""What is on record now. Limits that do not exist, or are unlimited, are left out."""
 
 Balances: TypeAlias = Mapping[str, int | None]
 """What could be taken now; negative if in debt, and None if the limit is unlimited."""

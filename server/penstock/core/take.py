@@ -59,6 +59,9 @@ class Draw:
     each other in the take, and have the same `denies`."""
     max_debt: int | None = None
     """How deep a charge goes; None: one burst."""
+    taken_ms: int | None = None
+    """When the amount of a refund was taken. If its window has ended, nothing goes back. None:
+    nobody knows, so the amount goes back in any case."""
 
     def deepest_debt(self, limit: Limit) -> int:
         # A limit of 0 keeps one token of debt, which shows that it was charged. One period repays

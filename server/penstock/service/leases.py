@@ -10,6 +10,7 @@ server's `Leases` over gRPC. Both see this port.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from penstock.core.amounts import to_tokens
@@ -79,10 +80,11 @@ async def _give_back(
     recorded = taking.result()
     if isinstance(recorded, Refused):
         return
-    back = {name: -amount for name, amount in recorded.items() if amount}
+    back = {name: -amount for name, amount in recorded.amounts.items() if amount}
     if back:
+        taken_ms = dict.fromkeys(back, recorded.at_ms)
         try:
-            await port.settle(ask._replace(amounts=back))
+            await port.settle(ask._replace(amounts=back, taken_ms=taken_ms))
         except Exception as exc:  # noqa: BLE001 - nobody waits for this
             LOG.warning("a lease whose caller was cancelled can't be given back: %s", exc)
 
@@ -121,10 +123,10 @@ class Leases:
         self._note(ask, domain, plan, decision, now_ms)
         if decision.shadowed:
             self._metrics.global_shadow_mode.add()
-            return {}
+            return Recorded({}, now_ms)
         refusal = find_refusal(plan.takes, taken, now_ms) if decision.over else None
         if refusal is None:
-            return _drawn(plan.takes, ask.amounts)
+            return Recorded(_drawn(plan.takes, ask.amounts), now_ms)
         (entity, _), limit, wait_ms = refusal
         return Refused(entity, limit.name, wait_ms, limit.burst)
 
@@ -151,20 +153,21 @@ class Leases:
             raise error
         self._metrics.blind_answers.of("allow").add()
         LOG.warning("a lease is granted without the store: %s", error)
-        return {}
+        return Recorded({}, self._clock_ms())
 
     async def settle(self, ask: LeaseAsk) -> Recorded:
-        plan, taken, _ = await self._carry_out(ask, _reports(ask))
-        recorded = _drawn(plan.takes, ask.amounts)
-        returned = sum(-amount for amount in recorded.values() if amount < 0)
+        plan, taken, now_ms = await self._carry_out(ask, _reports(ask))
+        drawn = _drawn(plan.takes, ask.amounts)
+        returned = sum(-amount for amount in drawn.values() if amount < 0)
         self._metrics.refunds.add(to_tokens(returned))
         # Only the sum of what was dropped is known, for each level, and not for each limit. A lease
         # must never give back too much. So each limit counts the largest of these sums as its own.
         dropped = max([outcome.dropped for outcome in taken], default=0)
-        return {
+        amounts = {
             name: amount if amount < 0 else max(0, amount - dropped)
-            for name, amount in recorded.items()
+            for name, amount in drawn.items()
         }
+        return Recorded(amounts, now_ms)
 
     async def balances(self, ask: LeaseAsk) -> Balances:
         chain = await self._chain(ask)
@@ -199,6 +202,8 @@ class Leases:
             own_amounts=lambda _: Mode.CHARGE,
         )
         self._missing.note(plan.missing)
+        if ask.taken_ms:
+            plan = replace(plan, takes=tuple([_dated(take, ask.taken_ms) for take in plan.takes]))
         now_ms = self._clock_ms()
         taken = await self._store.take(plan.takes, now_ms) if plan.takes else ()
         return plan, taken, now_ms
@@ -234,6 +239,17 @@ def _reports(ask: LeaseAsk) -> Iterable[tuple[Descriptor, Target]]:
 
 def _target(key: Key, amounts: Iterable[tuple[str, int]]) -> Target:
     return Target(*key, tuple([(name, Amount(amount)) for name, amount in amounts]))
+
+
+def _dated(take: Take, taken_ms: Mapping[str, int]) -> Take:
+    """Tell the refunds of a take when their amounts were taken."""
+    draws = [
+        replace(draw, taken_ms=taken_ms.get(take.limits[draw.limit].name))
+        if draw.mode is Mode.REFUND
+        else draw
+        for draw in take.draws
+    ]
+    return replace(take, draws=tuple(draws))
 
 
 def _drawn(takes: Sequence[Take], amounts: Mapping[str, int]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from penstock._proto import base_pb2, discovery_pb2, leases_pb2, rls_conf_pb2, rls_pb2
 from penstock.core.decision import Decision, Status
 from penstock.core.foreign_text import show
-from penstock.core.lease import DOMAIN, Balances, LeaseAsk, Refused
+from penstock.core.lease import DOMAIN, Balances, LeaseAsk, Recorded, Refused
 from penstock.core.limits import UINT32_MAX, Unit
 from penstock.core.mapping import safe_name
 from penstock.core.request import MAX_DESCRIPTORS, MAX_ENTRIES, Descriptor, Override, Request
@@ -221,7 +221,8 @@ def decode_lease(data: bytes) -> LeaseAsk:
         raise InvalidRequestError(f"not a LeaseRequest: {exc}") from exc
     key = Key(safe_name(message.entity), safe_name(message.resource))
     domain = message.domain or DOMAIN
-    return LeaseAsk(key, dict(message.amounts), dict(message.limits), domain)
+    amounts, taken_ms = dict(message.amounts), dict(message.taken_ms)
+    return LeaseAsk(key, amounts, dict(message.limits), domain, taken_ms)
 
 
 def encode_lease(ask: LeaseAsk) -> bytes:
@@ -233,12 +234,15 @@ def encode_lease(ask: LeaseAsk) -> bytes:
         amounts=ask.amounts,
         limits=ask.limits,
         domain=ask.domain,
+        taken_ms=ask.taken_ms,
     )
     return message.SerializeToString()
 
 
-def encode_leased(answer: Balances | Refused) -> bytes:
+def encode_leased(answer: Balances | Recorded | Refused) -> bytes:
     """Write a LeaseResponse."""
+    if isinstance(answer, Recorded):
+        return leases_pb2.LeaseResponse(**answer._asdict()).SerializeToString()
     if isinstance(answer, Refused):
         refused = leases_pb2.LeaseResponse.Refused(**answer._asdict())
         return leases_pb2.LeaseResponse(refused=refused).SerializeToString()
@@ -257,9 +261,11 @@ def is_refused(data: bytes) -> bool:
     return data.startswith(_REFUSED_BYTES)
 
 
-def decode_leased(data: bytes) -> Balances | Refused:
+def decode_leased(data: bytes) -> Balances | Recorded | Refused:
     """Read a LeaseResponse."""
     message = leases_pb2.LeaseResponse.FromString(data)
+    if message.at_ms:
+        return Recorded(dict(message.amounts), message.at_ms)
     if not message.HasField("refused"):
         return dict.fromkeys(message.unlimited) | dict(message.amounts)
     refused = message.refused

@@ -44,7 +44,7 @@ class RemoteLeases:
     async def balances(self, ask: LeaseAsk) -> Balances:
         return cast("Balances", await self._call(self._balances, ask))
 
-    async def _call(self, method: "Method", ask: LeaseAsk) -> Balances | Refused:
+    async def _call(self, method: "Method", ask: LeaseAsk) -> Balances | Recorded | Refused:
         try:
             return decode_leased(await method(encode_lease(ask), timeout=self._timeout_s))
         except grpc.aio.AioRpcError as exc:

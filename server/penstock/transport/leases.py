@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 from penstock.core.amounts import format_tokens
-from penstock.core.lease import MAX_AMOUNT, Balances, LeaseAsk, Refused
+from penstock.core.lease import MAX_AMOUNT, Balances, LeaseAsk, Recorded, Refused
 from penstock.errors import InvalidRequestError, OverloadError, StoreError
 from penstock.service.errands import Errands
 from penstock.service.leases import Leases, take_or_give_back
@@ -26,7 +26,7 @@ BALANCES: Final = "Balances"
 MAX_AMOUNTS: Final = 64
 """The most limits that one request names. An entity has ten limits for a resource."""
 
-Work: TypeAlias = Callable[[LeaseAsk], Coroutine[Any, Any, Balances | Refused]]
+Work: TypeAlias = Callable[[LeaseAsk], Coroutine[Any, Any, Balances | Recorded | Refused]]
 
 
 class LeaseService:
@@ -84,7 +84,10 @@ class LeaseService:
         return _Leasing(future, call.timeout_s, partial(self._finish, name, start_s))
 
     def _finish(
-        self, name: str, start_s: float, future: "asyncio.Future[Balances | Refused] | None"
+        self,
+        name: str,
+        start_s: float,
+        future: "asyncio.Future[Balances | Recorded | Refused] | None",
     ) -> bytes:
         """End a call that waited for the store. None: the store did not answer in time."""
         self._calls -= 1
@@ -118,9 +121,9 @@ class _Leasing:
 
     def __init__(
         self,
-        future: "asyncio.Future[Balances | Refused]",
+        future: "asyncio.Future[Balances | Recorded | Refused]",
         timeout_s: float | None,
-        finish: Callable[["asyncio.Future[Balances | Refused] | None"], bytes],
+        finish: Callable[["asyncio.Future[Balances | Recorded | Refused] | None"], bytes],
     ) -> None:
         self.future: asyncio.Future[Any] = future
         self.within_s = None if timeout_s is None else timeout_s * STORE_SHARE
@@ -134,7 +137,7 @@ class _Leasing:
         return self._finish(None)
 
 
-async def _read_and_do(name: str, work: Work, request: bytes) -> Balances | Refused:
+async def _read_and_do(name: str, work: Work, request: bytes) -> Balances | Recorded | Refused:
     ask = decode_lease(request)
     _check_amounts(name, ask)
     return await work(ask)

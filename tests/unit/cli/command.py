@@ -28,6 +28,8 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 100, on_exceed: debt}
   - key: odd
     rate_limit: {period: 90s, requests_per_unit: 10}
+  - key: huge
+    rate_limit: {unit: year, requests_per_unit: 4294967295, window: calendar}
   - key: free
     rate_limit: {unlimited: true}
 """

@@ -25,7 +25,7 @@ def test_ok_exits_0_and_shows_what_is_left(server: Penstock) -> None:
     ran = check(server, "few=ok")
     assert (ran.code, ran.err) == (0, "")
     # The clock is real: a thousandth of a token, 1.8 s, may fall due at any moment.
-    status = r"  few=ok: OK, 1 left of 2 per hour \(two\), full in (30m|29m5[89]s)"
+    status = r"  few=ok: OK, 1 left of 2 per hour \(two\), resets in (30m|29m5[89]s)"
     assert re.fullmatch(rf"OK\n{status}\n", ran.out)
 
 
@@ -46,7 +46,7 @@ def test_several_descriptors_are_shown_in_order(server: Penstock) -> None:
         "OK",
         "  none=1: OK, no limit applies",
         "  free=1: OK, unlimited",
-        "  odd=1: OK, 9 left of 10 per period, full in 9s",
+        "  odd=1: OK, 9 left of 10 per period, resets in 9s",
         "  many=1,below=2: OK, no limit applies",
     ]
 
@@ -63,10 +63,17 @@ def test_json_is_one_document_a_line(server: Penstock) -> None:
         "entries": [["few", "json"]],
         "code": "OK",
         "unlimited": False,
-        "limit": {"name": "two", "tokens": 2, "period_ms": 3_600_000},
+        "limit": {
+            "name": "two",
+            "tokens": 2,
+            "tokens_is_largest": False,
+            "period_ms": 3_600_000,
+        },
         "remaining": 1,
+        "remaining_is_largest": False,
     }
-    assert odd["limit"] == {"name": "", "tokens": 10, "period_ms": None}
+    limit = {"name": "", "tokens": 10, "tokens_is_largest": False, "period_ms": None}
+    assert odd["limit"] == limit
     assert (free["unlimited"], free["limit"], free["remaining"]) == (True, None, None)
     assert (none["unlimited"], none["limit"], none["reset_in_ms"]) == (False, None, None)
 
@@ -84,6 +91,17 @@ def test_charge_goes_into_debt_and_refund_gives_back(server: Penstock) -> None:
     assert check(server, "metered=debt").code == 1
     assert check(server, "--refund", "100", "metered=debt").code == 0
     assert check(server, "metered=debt").code == 0
+
+
+def test_amounts_that_the_protocol_cannot_show_are_told_as_such(server: Penstock) -> None:
+    """Its numbers have 32 bits. A report has 64."""
+    ran = check(server, "--json", "huge=1")
+    (status,) = json.loads(ran.out)["statuses"]
+    assert (status["limit"]["tokens"], status["limit"]["tokens_is_largest"]) == (2**32 - 1, True)
+    assert (status["remaining"], status["remaining_is_largest"]) == (2**32 - 2, False)
+    told = check(server, "--peek", "huge=2").out
+    assert "at least 4294967295 left of at least 4294967295 per year" in told
+    assert check(server, "--charge", str(2**32), "metered=huge").code == 1
 
 
 def test_a_value_may_hold_equals_signs_and_nothing(server: Penstock) -> None:
@@ -108,8 +126,8 @@ def test_a_value_may_hold_equals_signs_and_nothing(server: Penstock) -> None:
             "--address: 'h:x': 'x' is not a port number: write HOST:PORT",
         ),
         (("--address", "http://h", "a=b"), "--address: 'http://h' is not an address: write HOST"),
-        (("--charge", "", "a=b"), "--charge: '' is not a whole number from 1 to 4294967295"),
-        (("--refund", "x", "a=b"), "--refund: 'x' is not a whole number from 1 to 4294967295"),
+        (("--charge", "", "a=b"), "--charge: '' is not a whole number from 1 to 184467440737095"),
+        (("--refund", "x", "a=b"), "--refund: 'x' is not a whole number from 1 to 184467440737095"),
         (("--repeat", "-1", "a=b"), "--repeat: '-1' is not a whole number from 1 to 4294967295"),
         (("--timeout", "5", "a=b"), "--timeout: '5' is not a duration"),
         (("--timeout", "0", "a=b"), "--timeout: '0' must be above 0 and at most 86400 s"),

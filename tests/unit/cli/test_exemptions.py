@@ -177,3 +177,29 @@ def test_what_is_wrong_with_a_window_is_told(type_in: Type) -> None:
     Path("policy.yaml").write_text("system: {limits: {tpm: 5/day,window=fixed}}\n")
     ran = type_in("policy", "diff", "-f", "policy.yaml")
     assert "'window=fixed': put a rate with a comma in quotes" in ran.err
+
+
+@pytest.mark.usefixtures("_new_york")
+def test_a_carried_debt_tells_when_the_bucket_passes_again(
+    type_in: Type, store: MemoryStore
+) -> None:
+    """After as many windows as the debt takes, and not at the next boundary."""
+    rates = {
+        "busy": "100/hour,window=fixed",
+        "century": "1/year,window=fixed",
+        "month": f"200/month,{BERLIN}",
+        "next": "400/hour,window=fixed",
+    }
+    type_in("limits", "set", "--resource", "gpt-4", *[f"{n}={rate}" for n, rate in rates.items()])
+    charge(store, rates, 500_000)
+    told = {
+        line.split()[0]: line.rsplit("  ", 1)[1] for line in type_in(*SHOW).out.splitlines()[1:]
+    }
+    assert told == {
+        "busy": "passes again 2026-11-17 22:00 EST",
+        "century": "passes again 2525-08-18 20:00 EDT",
+        "month": "passes again 2027-01-01 00:00 CET",
+        "next": "resets 2026-11-17 18:00 EST",
+    }
+    charge(store, rates, 100_000_000)
+    assert "in debt for thousands of years" in type_in(*SHOW).out

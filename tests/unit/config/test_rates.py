@@ -117,9 +117,12 @@ BERLIN = "window=calendar,timezone=Europe/Berlin"
             "5/week,window=calendar,timezone=Asia/Kolkata,week_starts=sunday,carry_debt=false",
         ),
         ("5/week,window=calendar,week_starts=monday", Window("calendar"), None),
+        ("5/week,burst=3,window=steady", None, "5/week,burst=3"),
     ],
 )
-def test_a_rate_may_refill_at_boundaries(rate: str, window: Window, written: str | None) -> None:
+def test_a_rate_may_refill_at_boundaries(
+    rate: str, window: Window | None, written: str | None
+) -> None:
     """Fixed windows, or those of a calendar."""
     limit = parse_limit("rpm", rate)
     assert limit.window == window
@@ -131,8 +134,9 @@ def test_a_rate_may_refill_at_boundaries(rate: str, window: Window, written: str
 @pytest.mark.parametrize(
     ("rate", "message"),
     [
-        ("5/day,window=weekly", "window is fixed or calendar, not 'weekly'"),
+        ("5/day,window=weekly", "window is fixed, calendar or steady, not 'weekly'"),
         ("5/day,window=calender", "not 'calender'; did you mean calendar?"),
+        ("5/day,window=steady,timezone=UTC", "timezone needs a window: add ,window=calendar"),
         ("5/day,timezone=UTC", "timezone needs a window: add ,window=calendar"),
         ("5/day,week_starts=sunday", "week_starts needs a window: add ,window=calendar"),
         ("5/day,carry_debt=false", "carry_debt needs a window: add ,window=fixed or ,window=cal"),
@@ -149,6 +153,8 @@ def test_a_rate_may_refill_at_boundaries(rate: str, window: Window, written: str
         ("5/day,window=calendar,timezone=Europe/Berln", "; did you mean Europe/Berlin?"),
         ("5/day,window=calendar,timezone=", "'' is not a time zone"),
         ("5/day,window=calendar,timezone=../etc", "'../etc' is not a time zone"),
+        ("1000/month,window=calendar,burst=10", "a window refills no more than the burst: raise"),
+        ("2/90s,burst=1,window=fixed", "burst is below the tokens of a window"),
     ],
 )
 def test_a_window_that_can_not_be_is_told(rate: str, message: str) -> None:
@@ -220,6 +226,8 @@ def limits(draw: st.DrawFn) -> Limit:
     if window is not None and window.kind == "calendar" and unit is Unit.WEEK:
         window = window._replace(week_starts=draw(st.sampled_from(["monday", "sunday"])))
     limit = Limit.per(draw(COUNTS), period_ms, name="x", burst=draw(st.none() | COUNTS))
+    if window is not None:
+        limit = limit._replace(burst=max(limit.burst, limit.refill))
     debt = draw(st.none() | COUNTS.map(lambda tokens: tokens * MILLI))
     return limit._replace(max_debt=debt, window=window)
 

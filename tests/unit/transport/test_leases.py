@@ -7,7 +7,7 @@ import grpc
 import penstock
 import pytest
 from penstock.config.rates import parse_limits
-from penstock.core.lease import MAX_AMOUNT, LeaseAsk, Refused
+from penstock.core.lease import MAX_AMOUNT, LeaseAsk, Recorded, Refused
 from penstock.core.limits import MILLI
 from penstock.core.take import Key
 from penstock.errors import StoreError
@@ -86,6 +86,10 @@ def ask(**amounts: int) -> bytes:
     return encode_lease(LeaseAsk(USER, {name: MILLI * n for name, n in amounts.items()}))
 
 
+def recorded(**amounts: int) -> Recorded:
+    return Recorded(amounts, NOW)
+
+
 @pytest.mark.parametrize(
     ("method", "asked", "text"),
     [
@@ -131,7 +135,7 @@ async def test_bad_requests_get_a_code_and_a_message(
 
 async def test_leases_are_counted(served: Served) -> None:
     """By method, by what came of them, and what was given back."""
-    assert decode_leased(await served.begin("Take", ask(rpm=6))) == {"rpm": 6_000}
+    assert decode_leased(await served.begin("Take", ask(rpm=6))) == recorded(rpm=6_000)
     assert isinstance(decode_leased(await served.begin("Take", ask(rpm=6))), Refused)
     await served.begin("Settle", ask(rpm=-4, tpm=7))
     assert decode_leased(await served.begin("Balances", ask())) == {"rpm": 8_000, "tpm": 93_000}
@@ -174,7 +178,7 @@ async def test_answers_tell_unlimited_limits_and_the_deepest_debts(served: Serve
     key = Key("user", "new")
     deep = encode_lease(LeaseAsk(key, {"tpm": MAX_AMOUNT, "free": 5}, limits))
     for _ in range(10):
-        assert decode_leased(await served.begin("Settle", deep)) == {"tpm": MAX_AMOUNT}
+        assert decode_leased(await served.begin("Settle", deep)) == recorded(tpm=MAX_AMOUNT)
     left = decode_leased(await served.begin("Balances", encode_lease(LeaseAsk(key, {}, limits))))
     assert left == {"free": None, "tpm": -(2**63)}
 
@@ -247,8 +251,8 @@ async def test_too_many_leases_at_once_are_turned_away(served: Served) -> None:
     assert (await served.failure("Settle", ask(rpm=1)))[0] == "UNAVAILABLE"
     served.store.gate.set()
     for call in waiting:
-        assert decode_leased(await call) == {"rpm": 1_000}
-    assert decode_leased(await served.begin("Take", ask(rpm=1))) == {"rpm": 1_000}
+        assert decode_leased(await call) == recorded(rpm=1_000)
+    assert decode_leased(await served.begin("Take", ask(rpm=1))) == recorded(rpm=1_000)
     assert served.metrics.overload.value == 2
 
 
@@ -258,16 +262,16 @@ async def test_servers_that_allow_grant_leases_without_the_store(make_server: Ma
     await served.start()
     try:
         served.store.error = StoreError("away")
-        assert decode_leased(await served.begin("Take", ask(rpm=1))) == {}
+        assert decode_leased(await served.begin("Take", ask(rpm=1))) == recorded()
         assert (await served.failure("Settle", ask(rpm=1)))[0] == "UNAVAILABLE"
         served.store.error, served.store.gate = None, asyncio.Event()
         served.store.asked = asyncio.Semaphore(0)
         waiting = [served.begin("Take", ask(rpm=1)) for _ in range(MAX_CALLS)]
         for _ in waiting:
             await served.store.asked.acquire()
-        assert decode_leased(await served.begin("Take", ask(rpm=1))) == {}
+        assert decode_leased(await served.begin("Take", ask(rpm=1))) == recorded()
         served.store.gate.set()
-        assert [decode_leased(await call) for call in waiting] == [{"rpm": 1_000}] * MAX_CALLS
+        assert [decode_leased(await call) for call in waiting] == [recorded(rpm=1_000)] * MAX_CALLS
         assert served.metrics.blind_answers.of("allow").value == 2
         assert await on_record(served.store, "user") == {"rpm": MAX_CALLS * 1_000, "tpm": 0}
     finally:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item, credit, settle
-from penstock.core.limits import MILLI, NO_BOUND, Limit, Window
+from penstock.core.limits import MILLI, NO_BOUND, Limit, Unit, Window
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.aws.location import ACCURACY
 from penstock.store.dynamodb.buckets.asks import Ask
@@ -27,6 +27,7 @@ from penstock.store.dynamodb.buckets.sender import Landed
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import Write, WritePath
 
+from tests.support.calendars import CALENDARS, before_boundary_ms
 from tests.unit.store.dynamodb.model import Table
 
 START = 1_794_792_817_591
@@ -65,6 +66,11 @@ class Run:
     returned: int = 0
     lapsed: int = 0
     lost: int = 0
+
+    def __post_init__(self) -> None:
+        """A calendar's boundary must come during the run."""
+        if self.limits[0].window in CALENDARS:
+            self.now_ms = before_boundary_ms(self.limits[0], START)
 
     def levels(self) -> tuple[Key, ...]:
         return (CHILD, PARENT) if self.cascades else (CHILD,)
@@ -422,6 +428,7 @@ LIMITS = [
         Limit.per(5_000, 60_000, name="steady", burst=900),
         Limit.per(800, 12_000, name="forgets", window=Window(carry_debt=False)),
     ),
+    (Limit.per(400, Unit.WEEK.value, window=CALENDARS[2]),),
 ]
 
 

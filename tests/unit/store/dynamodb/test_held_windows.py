@@ -3,7 +3,7 @@
 from itertools import count
 
 import pytest
-from penstock.core.bucket import Bucket
+from penstock.core.bucket import Bucket, Item
 from penstock.core.draft import Draft
 from penstock.core.limits import MILLI, NO_BOUND, Limit, Window
 from penstock.core.take import Draw, Key, Mode, Take
@@ -181,3 +181,22 @@ async def test_a_lent_write_keeps_the_time_that_it_must_land_before(
     lent = lend(write, None, Back({}, {}, lapse_ms), {}, 0)
     assert isinstance(lent, Consume)
     assert lent.until_ms == until_ms
+
+
+async def test_a_refund_is_written_only_in_the_window_of_its_tokens() -> None:
+    """Another server may begin the next window while the write is under way."""
+    key, now_ms = Key("bob", "r"), END - 5
+    used = Item(END - 20, (Bucket(FORGETS, MILLI, 9 * MILLI),))
+    refund = Take(key, (FORGETS,), (Draw(0, 3 * MILLI, Mode.REFUND, taken_ms=END - 20),))
+    draft = Draft(used, refund, now_ms)
+    combined = CombinedTake(draft, terms_of(refund))
+    combined.add(draft)
+    write = combined.consume(now_ms, lost=False)
+    assert (write.moves[0].tokens, write.until_ms) == (3 * MILLI, END)
+    lent = lend(write, None, Back({}, {}, END - 1), {}, 0)
+    assert isinstance(lent, Consume)
+    assert lent.until_ms == END - 1
+    lent = lend(write, None, Back({}, {}, None), {}, 0)
+    assert isinstance(lent, Consume)
+    assert lent.until_ms == END
+    assert Draft(used, refund, END).item() is None

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penstock.core.bucket import CLOCKS_APART_MS, Bucket, Item, credit, settle
 from penstock.core.draft import Draft
-from penstock.core.limits import MILLI, NO_BOUND, Limit, Window
+from penstock.core.limits import MILLI, NO_BOUND, Limit, Unit, Window
 from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.buckets.asks import Ask
 from penstock.store.dynamodb.buckets.decider import Decider, Read, Step
@@ -24,6 +24,7 @@ from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import Upsert
 from penstock.store.dynamodb.items.images import Image
 
+from tests.support.calendars import CALENDARS, before_boundary_ms
 from tests.unit.store.dynamodb.model import Table
 
 START = 1_794_792_817_591
@@ -59,6 +60,11 @@ class Run:
     """Charges that fit, and charges that did not."""
     upserted: Counter[str] = field(default_factory=Counter)
     """Upserts by what they found: no item, an item to consume from, or an item that refuses."""
+
+    def __post_init__(self) -> None:
+        """A calendar's boundary must come during the run."""
+        if self.limits[0].window in CALENDARS:
+            self.now_ms = before_boundary_ms(self.limits[0], START)
 
     def levels(self) -> tuple[Key, ...]:
         return (CHILD, PARENT) if self.cascades else (CHILD,)
@@ -204,6 +210,11 @@ LIMITS = [
         Limit.per(50, 2_000, name="b", window=Window()),
         Limit.per(3_000, 3_600_000, name="c", burst=100),
     ),
+    (
+        Limit.per(25, Unit.MONTH.value, name="month", window=CALENDARS[0]),
+        Limit.per(30, 1_000, name="steady"),
+    ),
+    (Limit.per(25, Unit.DAY.value, burst=40, window=CALENDARS[1]),),
 ]
 
 

@@ -45,6 +45,7 @@ class CombinedTake:
         # A charge is written whether it fits or not. These bounds guarantee only its verdict.
         self._fit_floors: list[int | None] = [None] * len(limits)
         self._fit_ceilings: list[int | None] = [None] * len(limits)
+        self._before_ms: int | None = None
         self._has_takes = False
         self._takes = 0
 
@@ -53,6 +54,8 @@ class CombinedTake:
         bounds = draft.bounds
         self.is_exact = self.is_exact or bounds.is_exact
         self._has_takes = self._has_takes or draft.has_takes
+        if bounds.before_ms is not None:
+            self._before_ms = lowest(self._before_ms, bounds.before_ms)
         self._takes += is_take(draft.before, draft.left)
         for i, limit in enumerate(draft.take.limits):
             moved, left = self._moved[i], draft.left[i]
@@ -99,8 +102,13 @@ class CombinedTake:
             since_ms=self.terms.since_ms(now_ms),
             now_ms=now_ms,
             takes=self._takes,
-            until_ms=self.terms.far_ahead_ms(now_ms),
+            until_ms=self._until_ms(now_ms),
         )
+
+    def _until_ms(self, now_ms: int) -> int | None:
+        """Before which time the item must have been settled, for a write that does not settle."""
+        far_ahead_ms = self.terms.far_ahead_ms(now_ms)
+        return self._before_ms if far_ahead_ms is None else lowest(self._before_ms, far_ahead_ms)
 
     def write(
         self, image: Image | None, now_ms: int, *, lost: bool, holds_verdicts: bool = False
