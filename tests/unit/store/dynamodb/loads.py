@@ -61,14 +61,14 @@ def wcu(counts: Counts) -> float:
 
 
 BUSY = Load(hot(HUNDRED_THOUSAND))
-EXACT = Load(hot(HUNDRED_THOUSAND), accuracy=0, counted_s=1)
-EXHAUSTED = Load(hot(HUNDRED_THOUSAND._replace(burst=5_000 * MILLI)), first_s=3, counted_s=1)
-BY_THE_SECOND = Load(hot(Limit.per(5_000, 1_000)), counted_s=1)
-WIDE = Load(hot(Limit.per(5_000, 1_000)), accuracy=0.1, counted_s=1)
+EXACT = Load(hot(HUNDRED_THOUSAND), accuracy=0, first_s=0.5, counted_s=1)
+EXHAUSTED = Load(hot(HUNDRED_THOUSAND._replace(burst=5_000 * MILLI)), first_s=2.5, counted_s=0.5)
+BY_THE_SECOND = Load(hot(Limit.per(5_000, 1_000)), first_s=0.5, counted_s=0.5)
+WIDE = Load(hot(Limit.per(5_000, 1_000)), accuracy=0.1, first_s=0.5, counted_s=1)
 CASCADE = Load(children(), servers=1, first_s=2, counted_s=4)
-SHARED_CASCADE = Load(children(), servers=8, per_s=62.5, first_s=2, counted_s=4)
+SHARED_CASCADE = Load(children(), servers=8, per_s=62.5, first_s=2, counted_s=2)
 FLOOD = Load(hot(Limit.per(100, MINUTE)))
-FASTER_FLOOD = Load(hot(Limit.per(1_000, MINUTE)), counted_s=2)
+FASTER_FLOOD = Load(hot(Limit.per(1_000, MINUTE)), counted_s=1)
 
 LOADS = {
     "100,000 a minute, 8 servers": BUSY,
