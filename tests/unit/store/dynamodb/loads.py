@@ -66,7 +66,7 @@ EXHAUSTED = Load(hot(HUNDRED_THOUSAND._replace(burst=5_000 * MILLI)), first_s=2.
 BY_THE_SECOND = Load(hot(Limit.per(5_000, 1_000)), first_s=0.5, counted_s=0.5)
 WIDE = Load(hot(Limit.per(5_000, 1_000)), accuracy=0.1, first_s=0.5, counted_s=1)
 CASCADE = Load(children(), servers=1, first_s=2, counted_s=4)
-SHARED_CASCADE = Load(children(), servers=8, per_s=62.5, first_s=2, counted_s=2)
+SHARED_CASCADE = Load(children(), servers=8, per_s=62.5, first_s=2, counted_s=4)
 FLOOD = Load(hot(Limit.per(100, MINUTE)))
 FASTER_FLOOD = Load(hot(Limit.per(1_000, MINUTE)), counted_s=1)
 
