@@ -317,6 +317,7 @@ class Page(NamedTuple):
     busy: dict[str, list[str]]
     sizes: dict[str, list[str]]
     designs: dict[str, list[str]]
+    measured: dict[str, list[str]]
 
 
 def read_page() -> Page:
