@@ -1,13 +1,14 @@
 """`make bench`: what a decision costs, as ratios in one run, because machines are noisy and differ.
 
 `make bench ARGS=wire` measures one part alone. `make bench ARGS="--target HOST:PORT"` measures any
-RLS server that already runs with `tests/benchmarks/rules.yaml`.
+RLS server that already runs with `tests/benchmarks/rules.yaml`. The exit code is 1 if a target of
+the parts that ran does not hold.
 """
 
 import argparse
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tests.benchmarks.dynamodb_client import show_client_cpu
 from tests.benchmarks.dynamodb_decisions import show_decisions
@@ -18,8 +19,12 @@ from tests.benchmarks.insight import show_insight
 from tests.benchmarks.pauses import show_pauses
 from tests.benchmarks.simulation import REQUESTS, show_simulation
 from tests.benchmarks.sqlite import show_sqlite
+from tests.benchmarks.targets import Target, show_targets
 from tests.benchmarks.tracing import show_tracing
 from tests.benchmarks.wire import show_disturbed, show_many, show_target, show_wire
+
+WITH_H2LOAD = frozenset({"wire", "many", "disturbed", "pauses"})
+"""The parts that load a server over the network."""
 
 
 def main() -> None:
@@ -33,20 +38,23 @@ def main() -> None:
         "--requests", type=int, default=REQUESTS, help="of the traces to simulate (%(default)s)"
     )
     arguments = parser.parse_args()
-    if shutil.which("h2load") is None:
+    parts = _parts(arguments.rounds, arguments.requests)
+    if unknown := [name for name in arguments.part if name not in parts]:
+        parser.error(f"'{unknown[0]}' is not one of {', '.join(parts)}")
+    chosen = [name for name in parts if name in (arguments.part or parts)]
+    needs_h2load = arguments.target or any(name in WITH_H2LOAD for name in chosen)
+    if needs_h2load and shutil.which("h2load") is None:
         sys.exit("h2load is not there: apt-get install nghttp2-client")
     if arguments.target:
         show_target(arguments.target, arguments.rounds)
         return
-    parts = _parts(arguments.rounds, arguments.requests)
-    if unknown := [name for name in arguments.part if name not in parts]:
-        parser.error(f"'{unknown[0]}' is not one of {', '.join(parts)}")
-    for name, show in parts.items():
-        if name in (arguments.part or parts):
-            show()
+    targets = [target for name in chosen for target in parts[name]() or ()]
+    if targets:
+        show_targets(targets)
+    sys.exit(not all(target.holds for target in targets))
 
 
-def _parts(rounds: int, requests: int) -> dict[str, Callable[[], None]]:
+def _parts(rounds: int, requests: int) -> dict[str, Callable[[], Sequence[Target] | None]]:
     return {
         "wire": lambda: show_wire(rounds),
         "many": lambda: show_many(rounds),

@@ -1,27 +1,34 @@
-"""The CPU time of a decision on a known key, each key another: with our client, and with aioboto3.
+"""The CPU time of a decision on known, distinct keys of DynamoDB: ours against aioboto3's.
 
-All that a store does for a decision is measured: the choice of the write, its expression, the call,
-and the verdict from the answer.
+Each decision goes through the service, from bytes to bytes. The endpoint answers at once. So what
+is measured is the reading of the request, the choice of the write, its expression, the call, the
+verdict, and the answer.
 """
 
 import asyncio
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import uvloop
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit
-from penstock.core.take import Draw, Key, Take
+from penstock.core.rules import Children, Domain, Node, Rule
+from penstock.core.take import Key
+from penstock.service.answer import Options
+from penstock.service.limiter import Limiter
 from penstock.store.dynamodb.aws.clients import open_clients
-from penstock.store.dynamodb.aws.location import Location
+from penstock.store.dynamodb.aws.location import ClientName, Location
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.items.images import Image, write_record
 from penstock.store.dynamodb.store import DynamoStore
+from penstock.transport.codec import decode_response, encode_request
+from penstock.transport.rls import RateLimitService
 
+from tests.benchmarks.in_process import make_request
 from tests.benchmarks.instant_endpoint import answering
+from tests.benchmarks.targets import Target, at_most
 from tests.support.tables import CLIENTS, PATIENT_S
 
 CALLERS = 16
@@ -38,9 +45,30 @@ LATER_MS = {"busy": 100, "idle": 30_000}
 """A busy key is consumed from. An idle key is settled first."""
 
 
-def show_distinct_keys() -> None:
-    """Print the CPU time of a decision on each client, and their ratio in the same round."""
-    print(f"\nCPU of a decision on known, distinct keys of DynamoDB, {CALLERS} at once")
+class Server:
+    """The service on a store, at a time that the benchmark sets."""
+
+    def __init__(self, store: DynamoStore, limits: tuple[Limit, ...]) -> None:
+        self.now_ms = NOW
+        limiter = Limiter(store, Options(), lambda: self.now_ms)
+        rules = Children([Node("user", "", Rule("bench.user", limits))])
+        limiter.use({"bench": Domain("bench", rules)})
+        self._service = RateLimitService(limiter)
+
+    async def decide(self, requests: Sequence[bytes]) -> list[bytes]:
+        left = iter(requests)
+
+        async def caller() -> list[bytes]:
+            return [await self._service.should_rate_limit(request) for request in left]
+
+        answers = await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        return [answer for some in answers for answer in some]
+
+
+def show_distinct_keys() -> list[Target]:
+    """Print the CPU time of a decision on each client, and compare them in the same round."""
+    print(f"\nCPU of a decision on known, distinct keys of DynamoDB, {CALLERS} callers at once")
+    targets = []
     for name, limits in LIMITS.items():
         with answering(_answer(limits)) as url:
             rounds = [uvloop.run(_round(url, limits)) for _ in range(ROUNDS)]
@@ -49,8 +77,11 @@ def show_distinct_keys() -> None:
                 statistics.median(one[client, state] for one in rounds) for client in CLIENTS
             ]
             told = ", ".join(f"{c} {us:,.0f} us" for c, us in zip(CLIENTS, figures, strict=True))
+            print(f"  {f'{name}, {state}':<42} {told}")
             ratio = statistics.median(one["lean", state] / one["aioboto3", state] for one in rounds)
-            print(f"  {f'{name}, {state}':<20} {told:<40} ratio {ratio:.3f} (at most {TARGET:.3f})")
+            scenario = f"CPU, distinct {state} keys, {name} / aioboto3's"
+            targets.append(at_most(scenario, ratio, TARGET, digits=3))
+    return targets
 
 
 def _answer(limits: tuple[Limit, ...]) -> dict[str, Any]:
@@ -59,44 +90,26 @@ def _answer(limits: tuple[Limit, ...]) -> dict[str, Any]:
     terms = make_terms(limits)
     image = Image(item, terms.expires_s(NOW), terms.fingerprint, None)
     return {
-        "Attributes": write_record(_key(0), image),
+        "Attributes": write_record(Key("user=u0", "$domain:bench"), image),
         "ConsumedCapacity": {"TableName": "bench", "CapacityUnits": 1.0},
     }
 
 
-def _key(number: int) -> Key:
-    return Key(f"client_ip=10.1.{number // 256}.{number % 256}", "$domain:bench")
-
-
-async def _round(url: str, limits: tuple[Limit, ...]) -> dict[tuple[str, str], float]:
-    here = Location("bench", "eu-west-1", url)
-    draws = tuple(Draw(number, MILLI) for number in range(len(limits)))
-    cpu_us: dict[tuple[str, str], float] = {}
+async def _round(url: str, limits: tuple[Limit, ...]) -> dict[tuple[ClientName, str], float]:
+    cpu_us: dict[tuple[ClientName, str], float] = {}
     for name in CLIENTS:
-        takes = [Take(_key(number), limits, draws) for number in range(DECISIONS[name])]
-        location = replace(here, client_name=name)
+        requests = [encode_request(make_request(f"u{n}")) for n in range(DECISIONS[name])]
+        location = Location("bench", "eu-west-1", url, client_name=name)
         async with open_clients(location, PATIENT_S) as clients:
             store = DynamoStore(clients, location, call_s=PATIENT_S)
-            await _decide(store, takes, NOW)
+            server = Server(store, limits)
+            await server.decide(requests)
             for state, later_ms in LATER_MS.items():
+                server.now_ms = NOW + later_ms
                 start_s = time.process_time()
-                await _decide(store, takes, NOW + later_ms)
-                cpu_us[name, state] = (time.process_time() - start_s) / len(takes) * 1e6
+                answers = await server.decide(requests)
+                cpu_us[name, state] = (time.process_time() - start_s) / len(requests) * 1e6
+                codes = {decode_response(answer)["overall_code"] for answer in set(answers)}
+                assert (codes, len(answers)) == ({"OK"}, len(requests))
             await store.close()
     return cpu_us
-
-
-async def _decide(store: DynamoStore, takes: Sequence[Take], now_ms: int) -> None:
-    left = iter(takes)
-
-    async def caller() -> None:
-        for take in left:
-            begun = store.begin([take], now_ms)
-            (taken,) = await begun if isinstance(begun, asyncio.Future) else begun
-            assert taken.drawn[0].fits
-
-    await asyncio.gather(*(caller() for _ in range(CALLERS)))
-
-
-if __name__ == "__main__":
-    show_distinct_keys()

@@ -14,12 +14,18 @@ class Target:
     holds: bool
 
 
-def at_least(scenario: str, measured: float, asked: float, unit: str = "x") -> Target:
-    return Target(scenario, f"{measured:.2f} {unit}", f">= {asked:.2f} {unit}", measured >= asked)
+def at_least(
+    scenario: str, measured: float, asked: float, unit: str = "x", digits: int = 2
+) -> Target:
+    figures = f"{measured:.{digits}f} {unit}", f">= {asked:.{digits}f} {unit}"
+    return Target(scenario, *figures, measured >= asked)
 
 
-def at_most(scenario: str, measured: float, asked: float, unit: str = "x") -> Target:
-    return Target(scenario, f"{measured:.2f} {unit}", f"<= {asked:.2f} {unit}", measured <= asked)
+def at_most(
+    scenario: str, measured: float, asked: float, unit: str = "x", digits: int = 2
+) -> Target:
+    figures = f"{measured:.{digits}f} {unit}", f"<= {asked:.{digits}f} {unit}"
+    return Target(scenario, *figures, measured <= asked)
 
 
 def show_targets(targets: Sequence[Target]) -> None:

@@ -24,7 +24,7 @@ from tests.benchmarks.figures import (
 )
 from tests.benchmarks.h2load import Load
 from tests.benchmarks.servers import RULES, Server, run_ours
-from tests.benchmarks.targets import Target, at_least, at_most, show_targets
+from tests.benchmarks.targets import Target, at_least, at_most
 from tests.support.processes import PENSTOCK
 from tests.support.web import get
 
@@ -47,7 +47,7 @@ LOADS = {
 }
 
 
-def show_wire(rounds: int = ROUNDS) -> None:
+def show_wire(rounds: int = ROUNDS) -> list[Target]:
     """Compare the transports on the stores that need no other machine."""
     found: dict[Load, dict[str, Figures]] = {}
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
@@ -61,7 +61,7 @@ def show_wire(rounds: int = ROUNDS) -> None:
             seen = measure(columns, rounds)
             show_table(title, seen, list(pairs.values()))
             found[load] = {store: ratios(seen[a], seen[b]) for store, (a, b) in pairs.items()}
-    show_targets(_of_transports(found[BUSY], found[ALONE], found[STEADY]))
+    return _of_transports(found[BUSY], found[ALONE], found[STEADY])
 
 
 def _of_transports(
@@ -80,7 +80,7 @@ def _of_transports(
     ]
 
 
-def show_many(rounds: int = ROUNDS) -> None:
+def show_many(rounds: int = ROUNDS) -> list[Target]:
     """The same number of calls a second on many connections as on few?"""
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         columns, pairs = [], {}
@@ -93,12 +93,10 @@ def show_many(rounds: int = ROUNDS) -> None:
     title = "1,000 connections with one call in flight each, 4 connections with 32 each"
     show_table(title, seen, list(pairs.values()))
     asked = "1,000 connections of 1 / 4 of 32, no error, {}: calls/s"
-    show_targets(
-        [
-            at_least(asked.format(store), ratios(seen[many], seen[few]).per_s, 0.7)
-            for store, (many, few) in pairs.items()
-        ]
-    )
+    return [
+        at_least(asked.format(store), ratios(seen[many], seen[few]).per_s, 0.7)
+        for store, (many, few) in pairs.items()
+    ]
 
 
 def show_target(address: str, rounds: int = ROUNDS) -> None:
@@ -108,7 +106,7 @@ def show_target(address: str, rounds: int = ROUNDS) -> None:
         show_table(title, measure([Column(address, server, load)], rounds))
 
 
-def show_disturbed(rounds: int = ROUNDS) -> None:
+def show_disturbed(rounds: int = ROUNDS) -> list[Target]:
     """A steady load, while operators look at 5,000 rules and at 5,000 buckets."""
     plain: list[Round] = []
     disturbed: list[Round] = []
@@ -130,7 +128,7 @@ def show_disturbed(rounds: int = ROUNDS) -> None:
     looks = "scraped every second, with `bucket list`"
     show_table(title, {looks: disturbed, "undisturbed": plain}, [(looks, "undisturbed")])
     ratio = ratios(disturbed, plain).p99_us
-    show_targets([at_most("disturbed / undisturbed, sqlite: p99", ratio, 1.5)])
+    return [at_most("disturbed / undisturbed, sqlite: p99", ratio, 1.5)]
 
 
 def _fill(server: Server) -> None:

@@ -69,6 +69,7 @@ def test_json_is_one_document_a_line(server: Penstock) -> None:
             "tokens_is_largest": False,
             "period_ms": 3_600_000,
         },
+        "charged": None,
         "remaining": 1,
         "remaining_is_largest": False,
     }

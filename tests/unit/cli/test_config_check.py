@@ -80,6 +80,7 @@ def test_print_shows_the_effective_rules(tmp_path: Path) -> None:
         f"d.many: unit=HOUR requests_per_unit=100, {off}",
         f"d.metered: unit=HOUR requests_per_unit=100, {off}, on_exceed: debt",
         f"d.odd: unit=UNKNOWN requests_per_unit=10, {off}, period: 1m30s",
+        f"d.huge: unit=YEAR requests_per_unit=4294967295, {off}, window: calendar, timezone: UTC",
         f"d.free: unit=UNKNOWN requests_per_unit=0, {off}, unlimited: true",
     ]
 
@@ -88,8 +89,9 @@ def test_print_shows_how_a_server_with_this_setting_counts(tmp_path: Path) -> No
     """The rules are those that are in force there."""
     write_rules(tmp_path)
     ran = run("config", "check", "--print", "--counting", "reference", "rules.yaml", cwd=tmp_path)
-    *limited, free = ran.out.splitlines()
+    *limited, huge, free = ran.out.splitlines()
     assert all(", window: fixed, carry_debt: false" in line for line in limited)
+    assert ", window: calendar, timezone: UTC" in huge
     assert "window" not in free
 
 

@@ -3,11 +3,10 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import le
 from pathlib import Path as FilePath
-from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,6 +24,17 @@ from penstock.store.dynamodb.store import DynamoStore
 
 from tests.support.aws_proxy import Hold
 from tests.support.tables import PATIENT_S, never
+from tests.unit.store.dynamodb.loads import (
+    BUSY,
+    CASCADE,
+    EXACT,
+    FLOOD,
+    HOT,
+    LOADS,
+    TOP,
+    hot,
+    wcu,
+)
 from tests.unit.store.dynamodb.scenes import (
     HOUR,
     MINUTE,
@@ -289,23 +299,25 @@ DECIDED = {"50 requests that wait for one key, together": 50}
 """How many decisions a play is, where it is more than one."""
 
 
-def dollars(cost: Cost, decisions: int) -> str:
-    """The price of a million decisions, by the prices that the page assumes."""
+def dollars(write_units: float, read_units: float, form: str) -> str:
+    """What a million times these units cost, by the prices that the page assumes."""
     text = " ".join(PAGE.read_text().split())
     found = re.search(
         r"\$([\d.]+) for a million write units, and \$([\d.]+) for a million read", text
     )
     assert found is not None
     write, read = map(float, found.groups())
-    return f"${(cost.wcu * write + cost.rcu * read) / decisions:.4g}"
+    return f"${write_units * write + read_units * read:{form}}"
 
 
 class Page(NamedTuple):
     """The tables of the page: of each row the cells, by the first of them."""
 
     decisions: dict[str, list[str]]
+    busy: dict[str, list[str]]
     sizes: dict[str, list[str]]
     designs: dict[str, list[str]]
+    measured: dict[str, list[str]]
 
 
 def read_page() -> Page:
@@ -328,7 +340,9 @@ async def test_a_decision_costs_what_the_page_says(bench: Bench, name: str) -> N
     """Counted on the wire, whatever the number of limits."""
     await PLAYS[name](bench)
     cost = bench.cost()
-    assert [*map(str, cost), dollars(cost, DECIDED.get(name, 1))] == read_page().decisions[name]
+    decisions = DECIDED.get(name, 1)
+    price = dollars(cost.wcu / decisions, cost.rcu / decisions, ".4g")
+    assert [*map(str, cost), price] == read_page().decisions[name]
     assert all(map(le, cost, DEMANDED.get(name, cost)))
 
 
@@ -411,22 +425,25 @@ async def test_an_item_is_as_large_as_the_page_says(scene: Scene, name: str) -> 
 
 # What decisions cost on busy items: counted over virtual time, with a model of the table.
 
-HOT, TOP = Key("hot", "r"), Key("project", "r")
-HUNDRED_THOUSAND = Limit.per(100_000, MINUTE)
+
+@pytest.mark.parametrize("name", LOADS)
+async def test_a_busy_item_costs_what_the_page_says(name: str) -> None:
+    """To a tenth, as the order in which servers come to the table is a matter of chance."""
+    *_, counts = await asyncio.to_thread(LOADS[name].run)
+    units, price = read_page().busy[name]
+    assert float(units) == pytest.approx(wcu(counts), rel=0.1)
+    assert counts.calls["read"] == 0
+    assert price == dollars(float(units), 0, ".2g")
 
 
-def takes_of(*takes: Take) -> Callable[[Random], Sequence[Take]]:
-    return lambda _: takes
-
-
-def one_of(limit: Limit) -> Take:
-    return Take(HOT, (limit,), (Draw(0, MILLI),))
+async def test_the_page_has_every_load_that_is_counted() -> None:
+    """And no other."""
+    assert list(read_page().busy) == list(LOADS)
 
 
 async def test_a_busy_item_costs_one_write_for_a_hundred_decisions() -> None:
     """8 servers with 500 requests a second each, and everything that was admitted is on record."""
-    traffic = Traffic(servers=8, per_s=500)
-    begun, busy = await asyncio.to_thread(traffic.run, takes_of(one_of(HUNDRED_THOUSAND)), 1, 3)
+    traffic, begun, busy = await asyncio.to_thread(BUSY.run)
     assert busy.decisions > 11_000
     assert busy.denied == 0
     assert busy.writes_a_decision <= 0.01
@@ -436,19 +453,14 @@ async def test_a_busy_item_costs_one_write_for_a_hundred_decisions() -> None:
 
 async def test_without_taking_ahead_every_decision_waits_for_a_write() -> None:
     """The same load, so that the figure above says something."""
-    traffic = Traffic(servers=8, per_s=500, accuracy=0)
-    (counts,) = await asyncio.to_thread(traffic.run, takes_of(one_of(HUNDRED_THOUSAND)), 1)
+    *_, counts = await asyncio.to_thread(EXACT.run)
     assert counts.at_once == 0
     assert counts.writes_a_decision > 0.3
 
 
 async def test_a_child_of_a_busy_parent_is_one_write_and_no_transaction() -> None:
     """200 children of one parent, 500 requests a second."""
-    plenty, one = Limit.per(1_000, MINUTE), (Draw(0, MILLI),)
-    top = Take(TOP, (HUNDRED_THOUSAND,), one)
-    calls = [(Take(Key(f"user{n}", "r"), (plenty,), one, TOP), top) for n in range(200)]
-    traffic = Traffic(servers=1, per_s=500)
-    begun, busy = await asyncio.to_thread(traffic.run, lambda random: random.choice(calls), 2, 4)
+    traffic, begun, busy = await asyncio.to_thread(CASCADE.run)
     assert busy.decisions > 1_900
     assert busy.calls["transaction"] == 0
     assert busy.writes_a_decision <= 1.1
@@ -460,9 +472,7 @@ async def test_a_child_of_a_busy_parent_is_one_write_and_no_transaction() -> Non
 @pytest.mark.parametrize("servers", [1, 8])
 async def test_a_flood_on_an_exhausted_bucket_is_denied_without_calls(servers: int) -> None:
     """A denial that had to ask is one in a hundred at most."""
-    traffic = Traffic(servers, per_s=500)
-    calls = takes_of(one_of(Limit.per(100, MINUTE)))
-    _, flooded = await asyncio.to_thread(traffic.run, calls, 1, 3)
+    *_, flooded = await asyncio.to_thread(replace(FLOOD, servers=servers).run)
     assert flooded.denied > 1_400
     assert flooded.calls.total() <= 0.01 * flooded.denied
 
@@ -478,7 +488,8 @@ async def test_a_flood_on_an_exhausted_bucket_is_denied_without_calls(servers: i
 async def test_an_exhausted_bucket_gives_its_refill_to_all_servers(limit: Limit) -> None:
     """Nobody holds what others ask for: what refills is admitted, and no more."""
     traffic = Traffic(servers=4, per_s=500)
-    begun, empty = await asyncio.to_thread(traffic.run, takes_of(one_of(limit)), 2, 1.4)
+    (call,) = hot(limit)
+    begun, empty = await asyncio.to_thread(traffic.run, lambda _: call, 2, 1.4)
     assert empty.denied > 500
     # Callers who waited in the last moment are answered a little later.
     supply = limit.burst + credit(limit, START, START + 3_420)
