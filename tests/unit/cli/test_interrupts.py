@@ -20,7 +20,7 @@ MANY = 20_000
 IN_FORCE = "in force within 1m, or the --policy-cache-ttl of your servers"
 
 
-ON_DEAF_STORE = ("--store", "dynamodb://t?region=eu-west-1&endpoint=http://127.0.0.1:PORT")
+ON_DEAF_STORE = ("--store", "dynamodb://table?region=eu-west-1&endpoint=http://127.0.0.1:PORT")
 
 
 @contextmanager
