@@ -293,16 +293,21 @@ def test_the_take_from_several_limits_is_the_general_one(
     assert short.refilled_ms == long.refilled_ms
 
 
-@pytest.mark.parametrize("draws", [(Draw(0, MILLI),), (Draw(0, MILLI), Draw(0, MILLI))])
+@pytest.mark.parametrize(
+    "draws",
+    [(Draw(0, MILLI),), (Draw(0, MILLI), Draw(0, MILLI)), (Draw(0, MILLI), Draw(1, MILLI))],
+)
 @pytest.mark.parametrize("ahead", [CLOCKS_APART_MS, CLOCKS_APART_MS + 1])
 def test_a_refused_take_brings_an_rf_back_that_is_far_ahead(
     draws: tuple[Draw, ...], ahead: int
 ) -> None:
     """A bucket that only ever refuses would stand still for as long as a clock was wrong."""
-    empty = Item(EPOCH_MS + ahead, (Bucket(FIVE, 0, 7),))
-    (taken,) = take_all({KEY: empty}.get, [take(*draws)], EPOCH_MS)
+    limits = (FIVE, FIVE._replace(name="other"))[: 1 + max(draw.limit for draw in draws)]
+    buckets = tuple([Bucket(limit, 0, 7) for limit in limits])
+    empty = Item(EPOCH_MS + ahead, buckets)
+    (taken,) = take_all({KEY: empty}.get, [take(*draws, limits=limits)], EPOCH_MS)
     is_far = ahead > CLOCKS_APART_MS
-    assert taken.item == (Item(EPOCH_MS, (Bucket(FIVE, 0, 7),)) if is_far else None)
+    assert taken.item == (Item(EPOCH_MS, buckets) if is_far else None)
     assert taken.refilled_ms == (EPOCH_MS if is_far else EPOCH_MS + ahead)
 
 

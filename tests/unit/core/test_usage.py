@@ -11,6 +11,7 @@ from penstock.core.take import Draw, Key, Mode, Take
 from penstock.core.taking import take_all
 from penstock.core.usage import (
     NOTHING,
+    UsageKept,
     Used,
     Window,
     consumed_before,
@@ -109,6 +110,13 @@ def test_what_is_given_back_leaves_nothing() -> None:
     assert not given_back.is_nothing
     assert not Used(0, {"rpm": 1}).is_nothing
     assert total([]).is_nothing
+
+
+def test_windows_are_kept_for_their_time_or_for_ever() -> None:
+    """Each size has a time of its own."""
+    kept = UsageKept(hour_ms=10, day_ms=0, month_ms=30)
+    assert [kept.of_ms(window) for window in Window] == [10, 0, 30]
+    assert kept.first_ms(100) == {Window.HOUR: 90, Window.MONTH: 70}
 
 
 DRAWS = st.builds(

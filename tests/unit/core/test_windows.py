@@ -349,3 +349,30 @@ def test_a_window_that_a_limit_can_not_have_is_told(
 def test_a_window_that_a_limit_can_have_is_fine(period_ms: int, window: Window | None) -> None:
     """Fixed windows may have any length."""
     check_window(Limit.per(1, period_ms, window=window))
+
+
+FIXED = Limit.per(10, 60_000, window=Window())
+MINUTE_MS = EPOCH_MS - EPOCH_MS % 60_000
+LAST_YEAR_MS = ms("9999-06-01")
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken_ms", "refilled_ms", "returned"),
+    [
+        (FIXED, MINUTE_MS, MINUTE_MS + 59_999, 3),
+        (FIXED, MINUTE_MS, MINUTE_MS + 60_000, 0),
+        (FIXED, None, MINUTE_MS + 60_000, 3),
+        (Limit.per(10, 60_000), MINUTE_MS, MINUTE_MS, 3),
+        (Limit.per(10, Unit.YEAR.value, window=Window("calendar")), LAST_YEAR_MS, LAST_YEAR_MS, 3),
+    ],
+    ids=["same window", "next window", "of nobody's take", "steady", "a window without end"],
+)
+def test_tokens_go_back_only_into_their_own_window(
+    limit: Limit, taken_ms: int | None, refilled_ms: int, returned: int
+) -> None:
+    """The next window has tokens of its own."""
+    item = Item(refilled_ms, (Bucket(limit, 0, 10 * MILLI),))
+    refund = Draw(0, 3 * MILLI, Mode.REFUND, taken_ms=taken_ms)
+    (taken,) = take_all({KEY: item}.get, [Take(KEY, (limit,), (refund,))], refilled_ms)
+    assert taken.drawn[0].balance == returned * MILLI
+    assert taken.consumed == (-returned * MILLI,)
