@@ -12,10 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import Final, NamedTuple
-
-_COMMAND: Final = (sys.executable, "-P", "-m")
-"""-P: no module of the working directory can take the place of ours."""
+from typing import NamedTuple
 
 
 class Ended(NamedTuple):
@@ -69,7 +66,7 @@ def start_module(
     """
     pipe = subprocess.PIPE if is_read else None
     process = subprocess.Popen(  # noqa: S603 - our own module
-        [*_COMMAND, module, *arguments],
+        _command(module, *arguments),
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=pipe, stderr=pipe, pass_fds=files, start_new_session=is_read,
     )  # fmt: skip
@@ -82,6 +79,11 @@ def open_module(module: str) -> "subprocess.Popen[bytes]":
     An interrupt from the keyboard is left to this process. End the other process when you end.
     """
     return subprocess.Popen(  # noqa: S603 - our own module
-        [*_COMMAND, module],
+        _command(module),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
+
+
+def _command(module: str, *arguments: str) -> list[str]:
+    # -P: no module of the working directory can take the place of ours.
+    return [sys.executable, "-P", "-m", module, *arguments]

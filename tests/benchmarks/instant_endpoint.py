@@ -22,12 +22,11 @@ class AnswersAtOnce(asyncio.Protocol):
 
     def __init__(self, body: bytes) -> None:
         head = (
-            f"HTTP/1.1 200 OK\r\nServer: Server\r\nDate: {formatdate(usegmt=True)}\r\n"
-            f"Content-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
+            f"\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
             "Connection: keep-alive\r\nx-amzn-RequestId: 0123456789ABCDEF\r\n"
             f"x-amz-crc32: {crc32(body)}\r\n\r\n"
         )
-        self._answer = head.encode() + body
+        self._rest = head.encode() + body
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -35,7 +34,9 @@ class AnswersAtOnce(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if data.endswith(b"}"):  # aiohttp sends the head and the body apart
-            self._transport.write(self._answer)
+            # The date is the present one: clients look for a clock that is wrong.
+            begin = f"HTTP/1.1 200 OK\r\nServer: Server\r\nDate: {formatdate(usegmt=True)}"
+            self._transport.write(begin.encode() + self._rest)
 
 
 async def _serve(body: bytes) -> None:
