@@ -141,6 +141,7 @@ async def test_a_limited_entity_is_found_in_two_clicks(page: Page, server: Penst
     """From any view: to the first one, and from there to the entity with its full bar."""
     await show(page, server, "rules")
     await page.click("nav a[href='#/']")
+    await page.wait_for("document.querySelector('.limited')")
     await look_at_an_hour(page)
     await page.click(".limited a[href='#/entity/user-1/gpt-4']")
     await page.wait_for("document.querySelector('.level.self .bucket')")
@@ -376,9 +377,12 @@ async def check_concealed_names(page: Page, server: Penstock) -> None:
 
 async def check_an_error_of_a_choice(page: Page) -> None:
     """It stands where the answer would be."""
-    await page.click("nav a[href='#/audit']")
-    await page.click("input[value='entity'] + span")
     name = "document.querySelector('[aria-label=Name]')"
+    await page.click("nav a[href='#/audit']")
+    # The view before this one has a choice of the same name.
+    await page.wait_for(name)
+    await page.click("input[value='entity'] + span")
+    await page.wait_for(f"{name}.hidden === false")
     await page.run(f"{name}.value = 'x'.repeat(2000), {name}.dispatchEvent(new Event('change'))")
     await page.wait_for(
         "document.querySelector('.empty:not([hidden])')?.innerText.includes('is too long')"
