@@ -18,6 +18,7 @@ from penstock.store.dynamodb.buckets.coordinator import Coordinator
 from penstock.store.dynamodb.buckets.corrections import reset
 from penstock.store.dynamodb.buckets.hints import Hint, Hints
 from penstock.store.dynamodb.buckets.holding import HoldingSender, Later, call_later
+from penstock.store.dynamodb.buckets.lone import is_lone
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.migration.fallback import Fallback
@@ -87,7 +88,11 @@ class DynamoStore:
         if not self._fallback.is_done([take.key for take in takes]):
             return asyncio.ensure_future(self.take(takes, now_ms))
         taken = self._coordinator.answer_at_once(takes, now_ms)
-        return asyncio.ensure_future(self.take(takes, now_ms)) if taken is None else taken
+        if taken is not None:
+            return taken
+        if len(takes) == 1 and is_lone(takes[0]):
+            return self._coordinator.begin_lone(takes[0], now_ms)
+        return asyncio.ensure_future(self.take(takes, now_ms))
 
     async def read(self, key: Key) -> Item | None:
         await self._coordinator.queues.of(key).idle()

@@ -3,7 +3,13 @@
 from typing import Any, get_args
 
 import pytest
-from penstock.store.dynamodb.aws.client import Operation, calls_of
+from penstock.store.dynamodb.aws.client import (
+    Members,
+    Operation,
+    calls_of,
+    parameters_of,
+    to_json,
+)
 from penstock.store.dynamodb.aws.errors import Failure, Fault
 from penstock.store.dynamodb.aws.sdk import SdkClient
 
@@ -47,3 +53,12 @@ async def test_an_error_of_the_sdk_comes_back_as_a_failure(operation: Operation)
     answer = await calls_of(client, client)[operation]({})
     assert isinstance(answer, Failure)
     assert answer.fault is Fault.UNKNOWN
+
+
+def test_members_are_added_to_dicts_and_to_text_alike() -> None:
+    """Whatever form the parameters of a call have, the call is the same."""
+    members = Members(TableName='a"%s', Limit=3, Deep={"L": [1, None]})
+    given = {"Key": {"PK": {"S": "ü%"}}, "Flag": True}
+    expected = {**given, "TableName": 'a"%s', "Limit": 3, "Deep": {"L": [1, None]}}
+    assert parameters_of(members.added_to(given)) == expected
+    assert parameters_of(members.added_to(to_json(given))) == expected

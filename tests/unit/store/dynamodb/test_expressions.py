@@ -1,5 +1,6 @@
 """Writes say the same to DynamoDB as they say to the model that holds the laws."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import count
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from penstock.core.bucket import Bucket, Item
 from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.take import Key
-from penstock.store.dynamodb.buckets.expressions import write_parameters
+from penstock.store.dynamodb.aws.client import parameters_of
+from penstock.store.dynamodb.buckets.expressions import write_json
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.dynamodb.buckets.settling import settle_write
 from penstock.store.dynamodb.buckets.terms import make_terms
@@ -23,7 +25,8 @@ from penstock.store.dynamodb.buckets.writes import (
     Write,
     WritePath,
 )
-from penstock.store.dynamodb.items.images import Image
+from penstock.store.dynamodb.items.images import TOKENS, Image, attribute
+from penstock.store.dynamodb.items.keys import primary_key
 
 from tests.support.tables import new_sender
 from tests.unit.store.dynamodb.model import Table
@@ -158,10 +161,29 @@ def test_attributes_are_aliased_by_position(limits_count: int) -> None:
     consume = Consume(WritePath.SPECULATIVE, key, terms, moves, NOW, NOW)
     upsert = Upsert(consume, Create(WritePath.CREATE, key, terms, full, NOW))
     for write, names in ((consume, 3 + 2 * limits_count), (upsert, 12 + 6 * limits_count)):
-        parameters = write_parameters(write)
+        parameters = parameters_of(write_json(write))
         aliases = parameters["ExpressionAttributeNames"]
         assert set(aliases) == {f"#n{n}" for n in range(names)}
         assert len(set(aliases.values())) == len(aliases)
         for expression in (parameters["UpdateExpression"], parameters["ConditionExpression"]):
             assert "minute" not in expression
             assert len(expression) < 3_072
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(), st.text(), st.text(), st.integers())
+def test_a_request_says_what_it_was_given(
+    entity: str, resource: str, name: str, amount: int
+) -> None:
+    """Whatever characters a key or the name of a limit has: requests are put together as text."""
+    limit, key = Limit.per(5, 60_000, name=name), Key(entity, resource)
+    moves = (Move(name, -amount, amount, amount),)
+    write = Consume(WritePath.SPECULATIVE, key, make_terms((limit,)), moves, NOW, NOW)
+    parameters = parameters_of(write_json(write))
+    assert parameters["Key"] == primary_key(key)
+    assert set(parameters["ExpressionAttributeNames"].values()) >= {attribute(name, TOKENS)}
+    assert {"N": str(amount)} in parameters["ExpressionAttributeValues"].values()
+    gaps = re.findall(
+        ":v[0-9]+", f"{parameters['UpdateExpression']} {parameters['ConditionExpression']}"
+    )
+    assert sorted(gaps) == sorted(parameters["ExpressionAttributeValues"])

@@ -23,6 +23,7 @@ from penstock.store.dynamodb.buckets.held import AGAIN, Held, Loan
 from penstock.store.dynamodb.buckets.hints import Hints
 from penstock.store.dynamodb.buckets.hold import Hold, Reservation
 from penstock.store.dynamodb.buckets.loans import back_to
+from penstock.store.dynamodb.buckets.lone import is_lone
 from penstock.store.dynamodb.buckets.sender import Landed
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import Write, WritePath
@@ -167,7 +168,8 @@ class Process:
             if parent is not None and not is_take:
                 self.held.put_back(parent)
                 parent = None
-            ask = Ask(takes if parent is None else takes[:1])
+            alone = len(takes) == 1 and is_lone(takes[0])
+            ask = Ask(takes if parent is None else takes[:1], is_lone=alone)
             if parent is not None:
                 self._reserved[ask] = parent
             self._asks.append(ask)

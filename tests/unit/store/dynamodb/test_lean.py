@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
-from penstock.store.dynamodb.aws.client import ItemClient
+from penstock.store.dynamodb.aws.client import ItemClient, to_json
 from penstock.store.dynamodb.aws.clients import open_clients
 from penstock.store.dynamodb.aws.credentials import CredentialCache
 from penstock.store.dynamodb.aws.errors import Failure, Fault
@@ -131,9 +131,10 @@ CALLS = ["update_item", "put_item", "get_item", "batch_get_item", "transact_writ
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("form", ["dicts", "text"])
 @pytest.mark.parametrize("operation", CALLS)
-async def test_a_request_is_that_of_the_sdk(pair: Pair, operation: str) -> None:
-    """The target and the body, whatever characters it has."""
+async def test_a_request_is_that_of_the_sdk(pair: Pair, operation: str, form: str) -> None:
+    """The target and the body, whatever characters it has, and in whatever form it comes."""
     odd = 'ä"\\\n\u2028\ud83d\ude00'.encode("utf-16", "surrogatepass").decode("utf-16")
     attributes: dict[str, Any] = {
         "N": {"N": "-5"}, "S": {"S": odd}, "B": {"BOOL": True}, "L": {"L": [{"S": ""}]},
@@ -149,7 +150,7 @@ async def test_a_request_is_that_of_the_sdk(pair: Pair, operation: str) -> None:
     if operation == "transact_write_items":
         parameters["ClientRequestToken"] = "token"
     for client in (pair.lean, pair.sdk):
-        await getattr(client, operation)(parameters)
+        await getattr(client, operation)(to_json(parameters) if form == "text" else parameters)
     lean, sdk = pair.endpoint.requests[-2:]
     assert lean.body == sdk.body.replace(b'": ', b'":').replace(b", ", b",")
     for name in ("x-amz-target", "content-type", "host", "accept-encoding"):

@@ -19,6 +19,7 @@ from penstock.core.take import Draw, Key, Mode, Take
 from penstock.store.dynamodb.buckets.asks import Ask
 from penstock.store.dynamodb.buckets.decider import Decider, Read, Step
 from penstock.store.dynamodb.buckets.hints import Hint
+from penstock.store.dynamodb.buckets.lone import is_lone
 from penstock.store.dynamodb.buckets.sender import Landed
 from penstock.store.dynamodb.buckets.terms import make_terms
 from penstock.store.dynamodb.buckets.writes import Upsert
@@ -79,7 +80,8 @@ class Run:
             for i, amount in enumerate(amounts)
         )
         if not self.cascades:
-            return Ask((Take(CHILD, self.limits, draws),))
+            take = Take(CHILD, self.limits, draws)
+            return Ask((take,), is_lone=is_lone(take))
         return Ask((Take(CHILD, self.limits, draws, PARENT), Take(PARENT, self.limits, draws)))
 
     def note(self, ask: Ask, sent_ms: int, *, certain: bool) -> None:
@@ -324,11 +326,12 @@ def check_verdicts(
     items = {key: image.live(sent_ms) for key, image in images.items()}
     for ask in sent:
         assert ask.verdict is not None
-        for take, told in zip(ask.takes, ask.verdict.drafts, strict=True):
+        for take, taken in zip(ask.takes, ask.verdict.taken, strict=True):
+            told = [drawn.fits for drawn in taken.drawn]
             item = items.get(take.key)
             true = Draft(item, take, sent_ms)
             settled_ms = max(item.refilled_ms if item else 0, since_ms)
-            assert told.fits in (true.fits, Draft(item, take, settled_ms).fits)
+            assert told in (true.fits, Draft(item, take, settled_ms).fits)
             items[take.key] = true.item() or item
             if take.draws[0].mode is Mode.CHARGE:
                 run.charged[all(true.fits)] += 1

@@ -8,10 +8,11 @@ from typing import Final
 
 from penstock.store.dynamodb.aws.circuit import Circuit
 from penstock.store.dynamodb.aws.client import (
+    AwsRequest,
     ItemClient,
     ListClient,
+    Members,
     Operation,
-    Parameters,
     Response,
     calls_of,
 )
@@ -28,6 +29,8 @@ ANSWERS: Final = {Fault.CONDITION, Fault.CANCELLED, Fault.CONFLICT}
 """DynamoDB understood the write and answered. These are not failures of the store."""
 
 READS: Final = {"get_item", "batch_get_item", "query", "scan"}
+
+CAPACITY: Final = Members(ReturnConsumedCapacity="TOTAL")
 
 
 class Connection:
@@ -55,18 +58,19 @@ class Connection:
         turn before they read the clock. Then their calls hardly wait for a connection."""
 
     async def call(
-        self, operation: Operation, parameters: Parameters, span: Span
+        self, operation: Operation, request: AwsRequest, span: Span
     ) -> Response | Failure:
         """The answer, or the Failure."""
-        if (failure := await self._free.begin()) is not None:
+        # Nearly always a turn is free, and a call that does not wait is cheaper.
+        if not self._free.begin_at_once() and (failure := await self._free.begin()) is not None:
             return failure
         try:
-            return await self._call(operation, parameters, span)
+            return await self._call(operation, request, span)
         finally:
             self._free.end()
 
     async def _call(
-        self, operation: Operation, parameters: Parameters, span: Span
+        self, operation: Operation, request: AwsRequest, span: Span
     ) -> Response | Failure:
         if not self._circuit.admits(self._timer_s()):
             return self._not_asked("DynamoDB fails; not asked again for a moment")
@@ -74,9 +78,7 @@ class Connection:
         answer: Response | Failure
         try:
             async with asyncio.timeout(self._call_s):
-                answer = await self._calls[operation](
-                    {**parameters, "ReturnConsumedCapacity": "TOTAL"}
-                )
+                answer = await self._calls[operation](CAPACITY.added_to(request))
         except TimeoutError:
             answer = NOT_IN_TIME
         finally:
@@ -116,7 +118,9 @@ class Connection:
     def _count_capacity(self, operation: Operation, answer: Response, span: Span) -> None:
         """A call on one item returns one figure. A call on several items returns a list."""
         consumed = answer.get("ConsumedCapacity", ())
-        tables = [consumed] if isinstance(consumed, dict) else consumed
-        units = sum(table["CapacityUnits"] for table in tables)
+        if isinstance(consumed, dict):
+            units = consumed["CapacityUnits"]
+        else:
+            units = sum([table["CapacityUnits"] for table in consumed])
         self.metrics.capacity.of("read" if operation in READS else "write").add(units)
         span.note("penstock.consumed_capacity", units)

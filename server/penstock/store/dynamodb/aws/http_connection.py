@@ -6,12 +6,19 @@ known length closes the connection.
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, NamedTuple, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_ANSWER: Final = 32 * 1024 * 1024
 """Bytes. DynamoDB reads at most 16 MB for one answer; its JSON is larger than what it counts."""
+
+
+@lru_cache(maxsize=256)
+def _known_name(name: bytes) -> str:
+    """The name of a header in lower case. All answers have the same few headers."""
+    return name.decode("latin-1").lower()
 
 
 class BrokenError(Exception):
@@ -90,7 +97,7 @@ class HttpConnection(asyncio.Protocol):
             self._break("there is more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers[_known_name(name)] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)

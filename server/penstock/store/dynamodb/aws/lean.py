@@ -4,14 +4,13 @@ One exception to "never retries": if AWS refuses the signature, because the keys
 because a clock is wrong, nothing has happened. Then the call is signed anew, once.
 """
 
-import json
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 from penstock.store.dynamodb.aws.answers import read_answer
-from penstock.store.dynamodb.aws.client import Parameters, Response
+from penstock.store.dynamodb.aws.client import AwsRequest, Response, json_of
 from penstock.store.dynamodb.aws.credentials import CredentialCache
 from penstock.store.dynamodb.aws.errors import Failure, Fault, first_line
 from penstock.store.dynamodb.aws.http_connection import BrokenError
@@ -36,8 +35,6 @@ CLOCK_REFUSED: Final = {
 }
 """A wrong secret has some of these codes, too. The date of the answer tells them apart."""
 
-_encode: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-
 
 class LeanClient:
     def __init__(
@@ -54,23 +51,23 @@ class LeanClient:
         self._offset_s = 0.0
         """What to add to this server's clock for the time that AWS believes."""
 
-    async def update_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._call("UpdateItem", parameters)
+    async def update_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._call("UpdateItem", request)
 
-    async def put_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._call("PutItem", parameters)
+    async def put_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._call("PutItem", request)
 
-    async def get_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._call("GetItem", parameters)
+    async def get_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._call("GetItem", request)
 
-    async def batch_get_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._call("BatchGetItem", parameters)
+    async def batch_get_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._call("BatchGetItem", request)
 
-    async def transact_write_items(self, parameters: Parameters) -> Response | Failure:
-        return await self._call("TransactWriteItems", parameters)
+    async def transact_write_items(self, request: AwsRequest) -> Response | Failure:
+        return await self._call("TransactWriteItems", request)
 
-    async def _call(self, operation: str, parameters: Parameters) -> Response | Failure:
-        body = _encode(parameters).encode()
+    async def _call(self, operation: str, request: AwsRequest) -> Response | Failure:
+        body = json_of(request).encode()
         keys = self._credentials.at_hand() or await self._wait_for_keys()
         if isinstance(keys, Failure):
             return keys

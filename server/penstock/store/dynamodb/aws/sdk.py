@@ -17,7 +17,7 @@ from botocore.exceptions import (
 )
 
 from penstock.core.foreign_text import show
-from penstock.store.dynamodb.aws.client import Parameters, Response
+from penstock.store.dynamodb.aws.client import AwsRequest, Response, parameters_of
 from penstock.store.dynamodb.aws.errors import (
     MAX_SAID,
     NOT_IN_TIME,
@@ -34,33 +34,33 @@ class SdkClient:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    async def update_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._send("update_item", parameters)
+    async def update_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._send("update_item", request)
 
-    async def put_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._send("put_item", parameters)
+    async def put_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._send("put_item", request)
 
-    async def get_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._send("get_item", parameters)
+    async def get_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._send("get_item", request)
 
-    async def batch_get_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._send("batch_get_item", parameters)
+    async def batch_get_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._send("batch_get_item", request)
 
-    async def transact_write_items(self, parameters: Parameters) -> Response | Failure:
-        return await self._send("transact_write_items", parameters)
+    async def transact_write_items(self, request: AwsRequest) -> Response | Failure:
+        return await self._send("transact_write_items", request)
 
-    async def query(self, parameters: Parameters) -> Response | Failure:
-        return await self._send("query", parameters)
+    async def query(self, request: AwsRequest) -> Response | Failure:
+        return await self._send("query", request)
 
-    async def scan(self, parameters: Parameters) -> Response | Failure:
-        return await self._send("scan", parameters)
+    async def scan(self, request: AwsRequest) -> Response | Failure:
+        return await self._send("scan", request)
 
-    async def batch_write_item(self, parameters: Parameters) -> Response | Failure:
-        return await self._send("batch_write_item", parameters)
+    async def batch_write_item(self, request: AwsRequest) -> Response | Failure:
+        return await self._send("batch_write_item", request)
 
-    async def _send(self, operation: str, parameters: Parameters) -> Response | Failure:
+    async def _send(self, operation: str, request: AwsRequest) -> Response | Failure:
         try:
-            answer: Response = await getattr(self._client, operation)(**parameters)
+            answer: Response = await getattr(self._client, operation)(**parameters_of(request))
         except Exception as exc:  # noqa: BLE001 - whatever it is, `explain` tells what it means
             return explain(exc)
         return answer

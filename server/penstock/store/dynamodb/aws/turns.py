@@ -29,10 +29,16 @@ class Turns:
         """Turns that have ended so far."""
         self._looking: asyncio.Task[None] | None = None
 
+    def begin_at_once(self) -> bool:
+        """Begin a turn if one is free. Then the turn has begun: end it."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
     async def begin(self) -> Failure | None:
         """Wait for a turn. If this returns None, the turn has begun: end it."""
-        if self._free:
-            self._free -= 1
+        if self.begin_at_once():
             return None
         waiter: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
         self._waiting[waiter] = self._waited_s

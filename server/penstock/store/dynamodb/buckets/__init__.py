@@ -17,6 +17,7 @@ What decides, and never awaits:
     hints.py          what this process last saw of items
     tally.py          one pass over the callers: who is admitted
     combined_take.py  what callers take together from one item, and the write for it
+    lone.py           the same for the commonest turn, one caller with one take: a shortcut
 
 Taking ahead, which never awaits either:
     recent_use.py     how much this process uses of an item
@@ -28,5 +29,6 @@ The writes, as values:
     terms.py          the limits of an item, and what follows from them
     writes.py         the three kinds of write: what must hold, and what they change
     settling.py       makes the write that settles an item
-    expressions.py    a write in DynamoDB's words
+    expressions.py    a write as clauses: what is required, and what is changed
+    statements.py     the text of a request from its clauses
 """

@@ -8,10 +8,10 @@ of a busy parent at the moment, a write on the parent alone takes the parent's p
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from penstock.core.draft import Draft
-from penstock.core.take import Denies, Key, Mode, Take
+from penstock.core.take import Denies, Key, Mode, Take, Taken
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.errors import DynamoError, Fault
 from penstock.store.dynamodb.buckets.asks import Verdict
@@ -58,7 +58,7 @@ class Asker:
             apart = self._ask_apart(family, steps, arrival, is_whole_call=is_whole_call)
             # The levels belong together, so a caller that goes away does not stop them half-way.
             return await self._shielded.begin(apart)
-        return await self._submit(family, arrival, is_whole_call=is_whole_call)
+        return await self._ask_table(family, arrival, is_whole_call=is_whole_call)
 
     def _split(self, family: Family, now_ms: int) -> list[Family]:
         """The levels of a family that are asked for one after the other; none: all at once."""
@@ -97,10 +97,27 @@ class Asker:
             reserved += verdict.reserved
         return Verdict(tuple(told[take.key] for take in family), True, reserved)
 
-    async def _submit(self, family: Family, arrival: Arrival, *, is_whole_call: bool) -> Verdict:
+    def begin_lone(self, take: Take, arrival: Arrival) -> asyncio.Future[Sequence[Taken]]:
+        """Ask for a take that is a whole call. Whoever cancels the future cancels the take."""
+        return self._submit((take,), arrival, is_lone=True).answer
+
+    async def _ask_table(self, family: Family, arrival: Arrival, *, is_whole_call: bool) -> Verdict:
+        waiter = self._submit(family, arrival, is_whole_call=is_whole_call)
+        answer = self._shielded.shield(waiter.answer) if waiter.must_land else waiter.answer
+        return cast("Verdict", await answer)
+
+    def _submit(
+        self,
+        family: Family,
+        arrival: Arrival,
+        *,
+        is_whole_call: bool = True,
+        is_lone: bool = False,
+    ) -> Waiter:
         waiter = Waiter(
             family,
             is_whole_call,
+            is_lone,
             now_ms=arrival.now_ms,
             asked_s=arrival.timer_s,
             must_land=any(take.must_land for take in family),
@@ -108,7 +125,7 @@ class Asker:
             answer=asyncio.get_running_loop().create_future(),
         )
         self._queues.of(family[-1].key).submit(waiter)
-        return await (self._shielded.shield(waiter.answer) if waiter.must_land else waiter.answer)
+        return waiter
 
     async def undo(
         self, drafts: Sequence[Draft], reserved: Sequence[Reservation], now_ms: int

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.draft import Draft, are_denied
-from penstock.core.take import Take
+from penstock.core.take import Take, Taken
 from penstock.store.dynamodb.buckets.hold import Reservation
 
 
@@ -14,6 +14,15 @@ class Verdict(NamedTuple):
     admitted: bool
     reserved: tuple[Reservation, ...] = ()
     """The drafts that were not written: their tokens come from what this process holds."""
+    lone: Taken | None = None
+    """How the take of a lone ask went, if no draft was needed. There are no drafts then."""
+
+    @property
+    def taken(self) -> list[Taken]:
+        """How the takes went, in their order."""
+        if self.lone is not None:
+            return [self.lone]
+        return [draft.taken(denied=not self.admitted) for draft in self.drafts]
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +33,8 @@ class Ask:
     is_whole_call: bool = True
     """These are all takes of the call. If not, a refused quota does not deny the call: a quota in
     another part of the call may pass."""
+    is_lone: bool = False
+    """This is one take, and the whole call. Nobody undoes it, so its verdict needs no draft."""
     verdict: Verdict | None = None
 
     def denies(self, drafts: Sequence[Draft]) -> bool:

@@ -8,6 +8,7 @@ Charges and refunds land even if the call is denied. If an item is admitted, its
 are part of its write. If the call is denied, they get a write of their own.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from penstock.store.dynamodb.buckets.families import Family, find_families, must
 from penstock.store.dynamodb.buckets.hints import Hints
 from penstock.store.dynamodb.buckets.hold import Reservation
 from penstock.store.dynamodb.buckets.holding import HoldingSender
+from penstock.store.dynamodb.buckets.lone import is_common, is_lone
 from penstock.store.dynamodb.buckets.queues import ItemQueues
 from penstock.store.dynamodb.buckets.sender import BucketSender
 from penstock.store.owed import count_dropped
@@ -80,6 +82,10 @@ class Coordinator:
             return await (self._shielded.begin(self._counted(work)) if must_land else work)
         return await self._shielded.begin(self._counted(self._decide_apart(families, arrival)))
 
+    def begin_lone(self, take: Take, now_ms: int) -> asyncio.Future[Sequence[Taken]]:
+        """Decide and write a call that is one lone take."""
+        return self._asker.begin_lone(take, Arrival(now_ms, self._timer_s()))
+
     def answer_at_once(self, takes: Sequence[Take], now_ms: int) -> Sequence[Taken] | None:
         """Answer a call without a call to DynamoDB; None if that is not possible."""
         if (served := self._held.serve(takes, now_ms)) is not None:
@@ -89,6 +95,13 @@ class Coordinator:
 
     def _deny_at_once(self, takes: Sequence[Take], now_ms: int) -> Mapping[Key, Taken] | None:
         """Deny a call by recent hints alone, as its queue would; None if that is not possible."""
+        # Most calls are not denied, and a decider costs several times as much as to find this out.
+        if len(takes) == 1 and is_lone(takes[0]):
+            hint = self._hints.get(takes[0].key)
+            if hint is None or hint.image is None:
+                return None
+            if is_common(takes[0], hint.image, now_ms):
+                return None
         families = find_families(takes)
         if len(families) > 1 or not (len(takes) == 1 or self._is_atomic):
             return None
@@ -104,7 +117,6 @@ class Coordinator:
             Draft(image and image.live(now_ms), take, now_ms)
             for take, image in zip(family, images, strict=True)
         ]
-        # Most calls are not denied, and a decider costs several times as much as these drafts.
         if not are_denied(drafts):
             return None
         ask = Ask(family)

@@ -10,7 +10,7 @@ that is needed then: no state hides between the two.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from penstock.core.bucket import is_far_ahead
 from penstock.core.limits import Limit
@@ -19,8 +19,9 @@ from penstock.store.dynamodb.buckets.asks import Ask, Verdict
 from penstock.store.dynamodb.buckets.combined_take import CombinedTake
 from penstock.store.dynamodb.buckets.hints import Hint
 from penstock.store.dynamodb.buckets.knowledge import Knowledge
+from penstock.store.dynamodb.buckets.lone import lone_taken, lone_write
 from penstock.store.dynamodb.buckets.tally import Tally, draft_takes
-from penstock.store.dynamodb.buckets.writes import Write
+from penstock.store.dynamodb.buckets.writes import Consume, Settle, Write
 from penstock.store.dynamodb.items.images import Image
 
 MAX_ITEMS: Final = 100
@@ -37,14 +38,11 @@ class Send(NamedTuple):
     """One write, or several as one transaction."""
 
     writes: tuple[Write, ...]
-    tally: Tally
-    """The pass that made these writes."""
     asks: Sequence[Ask]
     """The callers whose takes are written. None for a write that only settles an outdated item."""
-
-    @property
-    def now_ms(self) -> int:
-        return self.tally.now_ms
+    now_ms: int
+    tally: Tally | None
+    """The pass that made these writes; None for a lone take."""
 
 
 Step = Read | Send
@@ -79,6 +77,8 @@ class Decider:
     def next(self, now_ms: int) -> Step | None:
         """What to do now; None once every caller has a verdict."""
         known = self._known
+        if (lone := self._take_lone(now_ms)) is not None:
+            return self._send(lone)
         while self._asks:
             bases = known.bases(self.keys, now_ms)
             tally = Tally(self._next_batch(now_ms), bases, known.view, now_ms)
@@ -88,12 +88,25 @@ class Decider:
                 writes = self._writes(tally)
                 if unsure := known.to_read_first(_keys_of(tally.changing), writes, now_ms):
                     return Read(unsure, now_ms)
-                return self._send(Send(writes, tally, tally.changing))
+                return self._send(Send(writes, tally.changing, now_ms, tally))
             if write := self._settle_outdated(tally):
-                return self._send(Send((write,), tally, ()))
+                return self._send(Send((write,), (), now_ms, tally))
             if unsure := self._answer_unchanged(tally):
                 return Read(unsure, now_ms)
         return None
+
+    def _take_lone(self, now_ms: int) -> Send | None:
+        """The write for a lone take, if no tally is needed."""
+        known = self._known
+        if len(self._asks) != 1 or not self._asks[0].is_lone:
+            return None
+        (ask,) = self._asks
+        (take,) = ask.takes
+        image = known.image(take.key)
+        if image is None or known.is_strict:
+            return None
+        write = lone_write(take, image, now_ms, lost=known.losses > 0)
+        return None if write is None else Send((write,), (ask,), now_ms, None)
 
     def _send(self, send: Send) -> Send:
         self._known.will_write()
@@ -110,7 +123,11 @@ class Decider:
 
     def landed(self, send: Send, image: Image | None) -> None:
         """Answer the callers whose takes were written. `image` is None after a transaction."""
-        known, now_ms, bases = self._known, send.now_ms, send.tally.bases
+        known, now_ms, tally = self._known, send.now_ms, send.tally
+        if tally is None:
+            self._answer_lone(send, cast("Image", image))
+            return
+        bases = tally.bases
         if image is not None:
             (write,) = send.writes
             bases = {**bases, write.key: write.undone(image)}
@@ -118,7 +135,7 @@ class Decider:
         else:
             for write in send.writes:
                 known.predict(write, now_ms)
-        if len(send.tally.asks) == len(send.asks) == 1:
+        if len(tally.asks) == len(send.asks) == 1:
             # Most writes are for one caller. Nobody came before it, so no tally is needed.
             (ask,) = send.asks
             drafts, _ = draft_takes(ask, bases, known.view, now_ms)
@@ -126,7 +143,7 @@ class Decider:
             self._forget_answered()
             return
         written = set(send.asks)
-        again = Tally(send.tally.asks, bases, known.view, now_ms, written)
+        again = Tally(tally.asks, bases, known.view, now_ms, written)
         for ask in again.asks:
             drafts, admitted = again.drafts[ask], ask in again.admitted
             if ask in written:
@@ -136,6 +153,14 @@ class Decider:
             elif not known.too_old_to_answer(drafts, now_ms, admitted=admitted):
                 ask.verdict = Verdict(drafts, admitted)
         self._forget_answered()
+
+    def _answer_lone(self, send: Send, image: Image) -> None:
+        (write,), (ask,), now_ms = send.writes, send.asks, send.now_ms
+        (take,) = ask.takes
+        self._known.saw({take.key: image}, now_ms)
+        taken = lone_taken(take, cast("Consume | Settle", write), image, now_ms)
+        ask.verdict = Verdict((), True, lone=taken)
+        self._asks.clear()
 
     def drop(self, asks: Iterable[Ask]) -> None:
         """Leave out callers that have gone away."""

@@ -362,7 +362,10 @@ class Held:
         # Not while a policy is being changed.
         if not use.fingerprint == terms.fingerprint == image.fingerprint:
             return None
-        if use.limits != terms.limits or not _agree(send, write.key, terms.limits):
+        # Most items are not used again so soon.
+        if use.limits != terms.limits or use.recent.uses(now_ms) < AGAIN:
+            return None
+        if not _agree(send, write.key, terms.limits):
             return None
         after = {b.limit.name: b.tokens for b in write.applied(image).item.buckets}
         amounts = self._amounts_ahead(use, after, now_ms)
@@ -395,8 +398,8 @@ class Held:
         self._uses[key] = use
         used = used_by(write)
         amounts = [max(used.get(limit.name, 0), 0) for limit in terms.limits]
-        uses = sum([any(take.key == key for take in ask.takes) for ask in send.asks])
-        use.recent.add(amounts, send.now_ms, uses if any(amounts) else 0)
+        asks = [ask for ask in send.asks if any(take.key == key for take in ask.takes)]
+        use.recent.add(amounts, send.now_ms, len(asks) if any(amounts) else 0)
         if len(self._uses) > self._kept:
             oldest = next(iter(self._uses))
             del self._uses[oldest]

@@ -38,6 +38,11 @@ class Knowledge:
         hint = self.hints.get(key)
         return None if hint is None else hint.image
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether so many races were lost that fresh credit no longer counts."""
+        return self.losses >= STRICT_AFTER_LOSSES
+
     def is_shown(self, keys: Iterable[Key]) -> bool:
         """Whether DynamoDB showed one of these items since the last write was sent."""
         return not self._shown.isdisjoint(keys)
@@ -47,8 +52,9 @@ class Knowledge:
         self._shown.clear()
 
     def saw(self, images: Mapping[Key, Image | None], seen_ms: int) -> None:
-        self.hints.update((key, Hint(image, seen_ms)) for key, image in images.items())
-        self._shown.update(images)
+        for key, image in images.items():
+            self.hints[key] = Hint(image, seen_ms)
+            self._shown.add(key)
 
     def predict(self, write: Write, now_ms: int) -> None:
         """Note what an item is after a transaction, because a transaction returns no items."""
@@ -69,7 +75,7 @@ class Knowledge:
         for key in keys:
             image = self.image(key)
             bases[key] = None if image is None else image.live(now_ms)
-            if image is not None and self.losses >= STRICT_AFTER_LOSSES:
+            if image is not None and self.is_strict:
                 bases[key] = _without_fresh_credit(image, now_ms)
         return bases
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from penstock.core.foreign_text import show
@@ -41,7 +41,13 @@ class Waiter(Ask):
     caller: Caller | None = None
     writes: int = 0
     """How many writes were sent for this waiter so far."""
-    answer: asyncio.Future[Verdict] = field(kw_only=True)
+    answer: asyncio.Future[Any] = field(kw_only=True)
+    """Of the verdict. Of what the store's port returns, if the ask is lone."""
+
+    def release(self, verdict: Verdict) -> None:
+        """Tell the caller, unless it gave up."""
+        if not self.answer.done():
+            self.answer.set_result(verdict.taken if self.is_lone else verdict)
 
     @property
     def is_gone(self) -> bool:
@@ -88,14 +94,16 @@ class ItemQueue:
 
     def _serve_from_held(self, waiters: Sequence[Waiter]) -> list[Waiter]:
         """Answer callers from what this process holds; returns the others."""
-        held, now_ms = self._sender.held, self._now_ms(waiters)
-        left = []
+        held = self._sender.held
+        if held.of(waiters[0].takes[-1].key) is None:
+            return list(waiters)  # they share the item of this queue
+        now_ms, left = self._now_ms(waiters), []
         for waiter in waiters:
             reserved = None if waiter.is_gone else held.reserve_all(waiter.takes, now_ms)
             if reserved is None:
                 left.append(waiter)
             else:
-                waiter.answer.set_result(served_verdict(reserved))
+                waiter.release(served_verdict(reserved))
         return left
 
     async def _serve(self, waiters: Sequence[Waiter]) -> None:
@@ -121,7 +129,7 @@ class ItemQueue:
     async def _take_turn(self, decider: Decider, waiters: Sequence[Waiter]) -> None:
         # The turn comes before the clock is read: a condition must not grow old while it waits.
         turns = self._sender.turns
-        if (failure := await turns.begin()) is not None:
+        if not turns.begin_at_once() and (failure := await turns.begin()) is not None:
             raise DynamoError(failure)
         try:
             await self._decide(decider, waiters)
@@ -134,7 +142,8 @@ class ItemQueue:
         hinted: Container[Key] | None = frozenset(decider.hints)
         lost = 0
         while lost < ATTEMPTS:
-            decider.drop(waiter for waiter in waiters if waiter.is_gone)
+            if gone := [waiter for waiter in waiters if waiter.is_gone]:
+                decider.drop(gone)
             step = decider.next(self._now_ms(waiters))
             _release(waiters)
             if step is None:
@@ -144,7 +153,6 @@ class ItemQueue:
                 waiting = [waiter.caller for waiter in waiters if not waiter.is_gone]
                 decider.saw(step, await self._sender.read(step.keys, waiting))
                 continue
-            known = frozenset(decider.hints)
             outcome = await self._send(step, decider.hints, waiters)
             if hinted is not None:
                 metrics.hints.of(_hint_outcome(step.writes, hinted, outcome)).add()
@@ -159,7 +167,7 @@ class ItemQueue:
                 await asyncio.sleep(next(pause))
             else:
                 # A lost race on an item we had never seen is not contention.
-                metrics.contention_retries.add(not known.isdisjoint(outcome.images))
+                metrics.contention_retries.add(not outcome.images.keys().isdisjoint(decider.hints))
                 decider.lost(step, outcome.images)
         text = f"too many writers on one item: gave up after {ATTEMPTS} tries"
         raise StoreError(text, kind=Fault.CONFLICT.value)
@@ -167,19 +175,17 @@ class ItemQueue:
     async def _send(
         self, step: Send, hints: Mapping[Key, Hint], waiters: Sequence[Waiter]
     ) -> Outcome:
-        written = set(step.asks)
-        # A write that only settles an outdated item has no takes in it. It serves all callers.
-        served = [one for one in waiters if (one in written if written else not one.is_gone)]
+        served = _served(step, waiters)
         for waiter in served:
             waiter.writes += 1
         self._sender.metrics.store_batch_size.observe(len(served))
-        attempt = max(waiter.writes for waiter in served)
+        attempt = max([waiter.writes for waiter in served])
         callers = [waiter.caller for waiter in served]
         try:
             return await self._sender.send(step, hints, callers, attempt)
         except DynamoError as exc:
             if exc.fault is Fault.UNKNOWN:
-                self._fail_unknown([waiter for waiter in waiters if waiter in written], exc)
+                self._fail_unknown([waiter for waiter in waiters if waiter in step.asks], exc)
             raise
 
     def _fail_unknown(self, waiters: Sequence[Waiter], exc: DynamoError) -> None:
@@ -199,10 +205,12 @@ class ItemQueue:
         pause_s = LANDS_WITHIN_S / TRIES + next(pauses())
         asyncio.get_running_loop().call_later(pause_s, self.submit, waiter)
 
-    def _now_ms(self, waiters: Iterable[Waiter]) -> int:
+    def _now_ms(self, waiters: Sequence[Waiter]) -> int:
         """The callers' time, plus the time that has passed since they asked."""
         timer_s = self._timer_s()
-        return max(waiter.now_ms + int((timer_s - waiter.asked_s) * 1000) for waiter in waiters)
+        if len(waiters) == 1:
+            return waiters[0].now_ms + int((timer_s - waiters[0].asked_s) * 1000)
+        return max([waiter.now_ms + int((timer_s - waiter.asked_s) * 1000) for waiter in waiters])
 
 
 def _hint_outcome(writes: Sequence[Write], hinted: Container[Key], outcome: Outcome) -> str:
@@ -212,10 +220,19 @@ def _hint_outcome(writes: Sequence[Write], hinted: Container[Key], outcome: Outc
     return "hit" if isinstance(outcome, Landed) else "stale"
 
 
+def _served(step: Send, waiters: Sequence[Waiter]) -> Sequence[Waiter]:
+    """The callers that the writes of a step are for."""
+    if len(waiters) == 1:
+        return waiters
+    # A write that only settles an outdated item has no takes in it. It serves all callers.
+    written = set(step.asks)
+    return [one for one in waiters if (one in written if written else not one.is_gone)]
+
+
 def _release(waiters: Iterable[Waiter]) -> None:
     for waiter in waiters:
-        if waiter.verdict is not None and not waiter.answer.done():
-            waiter.answer.set_result(waiter.verdict)
+        if waiter.verdict is not None:
+            waiter.release(waiter.verdict)
 
 
 class ItemQueues:

@@ -23,9 +23,10 @@ class RecentUse:
 
     def add(self, amounts: Sequence[int], now_ms: int, uses: int = 1) -> None:
         """Add to the newest slot, also if the clock went backwards."""
-        slot, counts = now_ms // self._slot_ms, self._counts
+        slot = now_ms // self._slot_ms
         if slot > self._newest:
             self._slide(slot)
+        counts = self._counts
         first = self._newest % SLOTS * self._width
         counts[first] += uses
         for number, amount in enumerate(amounts, first + 1):
@@ -40,15 +41,22 @@ class RecentUse:
         self._counts[first] += 1
         self._counts[first + 1] += amount
 
-    def used(self, now_ms: int) -> tuple[int, list[int]]:
-        """How often the item was used in the window, and how much of each limit."""
+    def uses(self, now_ms: int) -> int:
+        """How often the item was used in the window."""
         if (slot := now_ms // self._slot_ms) > self._newest:
             self._slide(slot)
-        uses, *used = [sum(self._counts[number :: self._width]) for number in range(self._width)]
-        return uses, used
+        return sum(self._counts[:: self._width])
+
+    def used(self, now_ms: int) -> tuple[int, list[int]]:
+        """How often the item was used in the window, and how much of each limit."""
+        uses, width = self.uses(now_ms), self._width
+        return uses, [sum(self._counts[number::width]) for number in range(1, width)]
 
     def _slide(self, slot: int) -> None:
-        for old in range(max(self._newest + 1, slot - SLOTS + 1), slot + 1):
-            first = old % SLOTS * self._width
-            self._counts[first : first + self._width] = [0] * self._width
+        if slot - self._newest >= SLOTS:
+            self._counts = [0] * (SLOTS * self._width)
+        else:
+            for old in range(self._newest + 1, slot + 1):
+                first = old % SLOTS * self._width
+                self._counts[first : first + self._width] = [0] * self._width
         self._newest = slot

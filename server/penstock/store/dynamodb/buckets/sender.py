@@ -5,14 +5,17 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 from penstock.core.take import Key
+from penstock.store.dynamodb.aws.client import Members, parameters_of
 from penstock.store.dynamodb.aws.errors import REASONS, DynamoError, Failure, Fault
-from penstock.store.dynamodb.buckets.expressions import write_parameters
+from penstock.store.dynamodb.buckets.expressions import write_json
 from penstock.store.dynamodb.buckets.writes import Create, Write, WritePath
 from penstock.store.dynamodb.items.access import TableAccess
 from penstock.store.dynamodb.items.images import Image, parse_image
 from penstock.store.dynamodb.items.keys import bucket_key
 from penstock.store.spans import describe_items
 from penstock.telemetry.tracing import NO_SPAN, Caller, Span, Tracer, work_span
+
+ITEM_AFTER: Final = Members(ReturnValues="ALL_NEW")
 
 SYSTEM: Final = "aws.dynamodb"
 """OpenTelemetry's name for DynamoDB."""
@@ -56,8 +59,8 @@ class BucketSender:
         `callers` are the callers that the write serves; None: the caller of this method.
         """
         path = writes[0].path if len(writes) == 1 else WritePath.CASCADE
-        result = "failed"
-        with self._span(f"write {path.value}", callers) as span:
+        result, name = "failed", path.value
+        with self._span(f"write {name}", callers) as span:
             if span.is_recorded:
                 describe_items(span, [w.key for w in writes], writes[0].terms.limits)
                 span.note("db.system.name", SYSTEM)
@@ -70,7 +73,7 @@ class BucketSender:
                     outcome = await self._transact(writes, span)
                 result = OUTCOMES[type(outcome)]
             finally:
-                self.metrics.store_writes.of(path.value, result).add()
+                self.metrics.store_writes.of(name, result).add()
                 span.note("penstock.outcome", result)
         return outcome
 
@@ -97,12 +100,11 @@ class BucketSender:
         return work_span(self.tracer, name, [self.tracer.caller()] if callers is None else callers)
 
     async def _write_one(self, write: Write, span: Span) -> Outcome:
-        request = write_parameters(write)
+        request = write_json(write)
         if isinstance(write, Create):
             answer = await self._access.call_once("put_item", request, span)
         else:
-            request |= {"ReturnValues": "ALL_NEW"}
-            answer = await self._access.call_once("update_item", request, span)
+            answer = await self._access.call_once("update_item", ITEM_AFTER.added_to(request), span)
         if not isinstance(answer, Failure):
             if isinstance(write, Create):
                 return Landed(write.image)
@@ -115,7 +117,7 @@ class BucketSender:
 
     async def _transact(self, writes: Sequence[Write], span: Span) -> Outcome:
         actions = [
-            ("Put" if isinstance(write, Create) else "Update", write_parameters(write))
+            ("Put" if isinstance(write, Create) else "Update", parameters_of(write_json(write)))
             for write in writes
         ]
         answer = await self._access.send_transaction(actions, span)

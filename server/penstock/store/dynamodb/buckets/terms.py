@@ -37,6 +37,8 @@ class Terms:
     fingerprint: str
     """A hash of the limits, stored in the item. A consume-only write must fail if the burst has
     changed. One fingerprint is a shorter condition than one condition for each limit."""
+    order: tuple[int, ...]
+    """The place of each limit's bucket in the item, where buckets are sorted by name."""
     tolerance_ms: int
     """How old `rf` may be for a consume-only write, by the steady limits."""
     fill_ms: int
@@ -93,6 +95,7 @@ def make_terms(
 ) -> Terms:
     # The parent is left out: it depends on the limits that a request asks for.
     text = repr((sorted([_parameters(limit) for limit in limits]), never_expires))
+    names = sorted([limit.name for limit in limits])
     filling = [_fill_ms(limit) for limit in limits]
     steady = [_fill_ms(limit) for limit in limits if limit.window is None]
     longest = max(filling, default=0)
@@ -100,6 +103,7 @@ def make_terms(
         limits,
         parent,
         fingerprint=sha256(text.encode()).hexdigest()[:16],
+        order=tuple([names.index(limit.name) for limit in limits]),
         tolerance_ms=min(steady, default=NEVER) // TOLERANCE,
         fill_ms=min(filling, default=NEVER),
         windows=tuple([limit for limit in limits if limit.window is not None]),

@@ -133,8 +133,16 @@ class Settle(NamedTuple):
 
     @property
     def expires_s(self) -> int | None:
+        terms, seen = self.terms, self.seen
+        if seen.fingerprint == terms.fingerprint and seen.item.refilled_ms <= self.now_ms:
+            # Nearly always nothing is owed. Then the time that fills a burst is enough.
+            for bucket in _moved(seen.item, self.moves):
+                if bucket.tokens < 0 or bucket.forgiven:
+                    break
+            else:
+                return terms.expires_s(self.now_ms)
         # If the burst was cut, a debt may be deeper than the burst is now.
-        return self.terms.expires_s(self.now_ms, self._settled(self.seen.item).full_at_ms())
+        return terms.expires_s(self.now_ms, self._settled(seen.item).full_at_ms())
 
     @property
     def changed(self) -> tuple[Limit, ...]:
@@ -273,7 +281,7 @@ def _moved(item: Item, moves: tuple[Move, ...], *, back: bool = False) -> list[B
             if move.new_balance is not None:
                 tokens = move.new_balance
             consumed = bucket.consumed + sign * move.consumed
-            bucket = bucket._replace(tokens=tokens, consumed=consumed)
+            bucket = Bucket(bucket.limit, tokens, consumed, bucket.forgiven)
         buckets.append(bucket)
     return buckets
 

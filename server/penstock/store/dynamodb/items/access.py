@@ -1,11 +1,11 @@
 """Reads items of any kind, and sends transactions, with the retries that are safe."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from penstock.store.dynamodb.aws.client import Operation, Parameters, Response
+from penstock.store.dynamodb.aws.client import AwsRequest, Members, Operation, Parameters, Response
 from penstock.store.dynamodb.aws.connection import Connection
 from penstock.store.dynamodb.aws.errors import DynamoError, Failure, Fault
 from penstock.store.dynamodb.aws.location import CALL_S
@@ -32,17 +32,18 @@ class TableAccess:
         call_s: float = CALL_S,
     ) -> None:
         self.table = table
+        self._in_table = Members(TableName=table)
         self.metrics = connection.metrics
         self.turns = connection.turns
         self._connection = connection
         self._timer_s = timer_s
         self._call_s = call_s
 
-    async def call_once(
-        self, operation: Operation, request: Parameters, span: Span
-    ) -> Response | Failure:
+    def call_once(
+        self, operation: Operation, request: AwsRequest, span: Span
+    ) -> Awaitable[Response | Failure]:
         """Make a call that is not safe to retry."""
-        return await self._connection.call(operation, {"TableName": self.table, **request}, span)
+        return self._connection.call(operation, self._in_table.added_to(request), span)
 
     async def call(self, operation: Operation, **parameters: Any) -> Response:
         """Make a call that is safe to retry. DynamoError if AWS could not do it."""

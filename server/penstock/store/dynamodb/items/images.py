@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from penstock.core.bucket import Bucket, Item
-from penstock.core.limits import Window
+from penstock.core.limits import Limit, Window
 from penstock.core.take import Key
 from penstock.core.windows import format_window
 from penstock.store.dynamodb.items.keys import (
@@ -80,18 +80,20 @@ def parse_image(attributes: Attributes) -> Image:
 def parse_record(attributes: Attributes) -> Image:
     """An item as it is, also if this machine does not know its time zones."""
     buckets = []
-    for name in sorted(
-        [name[2:-3] for name in attributes if name[:2] == "b_" and name[-3:] == "_tk"]
+    for name, tokens, consumed, *fields, forgiven_name, window_name in _buckets_of(
+        tuple(attributes)
     ):
-        *fields, forgiven_name, window_name = _attributes_of(name)
-        tokens, consumed, capacity, burst, refill, period_ms = [
-            int(attributes[field]["N"]) for field in fields
-        ]
+        parameters = [attributes[field]["N"] for field in fields]
         forgiven, window = attributes.get(forgiven_name), attributes.get(window_name)
-        kept = 0 if forgiven is None else int(forgiven["N"])
-        words = None if window is None else window["S"]
-        limit = load_limit(name, capacity, burst, refill, period_ms, words)
-        buckets.append(Bucket(limit, tokens, consumed, kept))
+        limit = _limit_of(name, None if window is None else window["S"], *parameters)
+        buckets.append(
+            Bucket(
+                limit,
+                int(attributes[tokens]["N"]),
+                int(attributes[consumed]["N"]),
+                0 if forgiven is None else int(forgiven["N"]),
+            )
+        )
     expires, parent = attributes.get(EXPIRES), attributes.get(PARENT)
     takes = attributes.get(TAKES)
     return Image(
@@ -147,5 +149,18 @@ def window_text(window: Window) -> dict[str, str]:
 
 
 @lru_cache(maxsize=10_000)
-def _attributes_of(limit: str) -> tuple[str, ...]:
-    return tuple(attribute(limit, field) for field in (*FIELDS, FORGIVEN, WINDOW))
+def _limit_of(name: str, window: str | None, *parameters: str) -> Limit:
+    """A limit from its attributes. Many items have the same limits."""
+    capacity, burst, refill, period_ms = map(int, parameters)
+    return load_limit(name, capacity, burst, refill, period_ms, window)
+
+
+@lru_cache(maxsize=1_000)
+def _buckets_of(attributes: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """The limits of an item with these attributes, each with the attributes of its bucket.
+
+    Few items have attributes that no other item has.
+    """
+    limits = sorted([name[2:-3] for name in attributes if name[:2] == "b_" and name[-3:] == "_tk"])
+    fields = (*FIELDS, FORGIVEN, WINDOW)
+    return tuple([(limit, *[attribute(limit, field) for field in fields]) for limit in limits])
