@@ -90,7 +90,8 @@ def wait_ms(
     if amount > limit.burst:
         return None
     from_ms = refilled_ms if refilled_ms > now_ms else now_ms
-    gained_ms = _gained_at_ms(limit, _missing(limit, balance, amount), from_ms)
+    missing = amount - balance if limit.window is None else _missing(limit, balance, amount)
+    gained_ms = _gained_at_ms(limit, missing, from_ms)
     return None if gained_ms is None else gained_ms - now_ms
 
 

@@ -8,6 +8,7 @@ from penstock.core.decision import Decision, Status
 from penstock.core.limits import MILLI, UINT32_MAX, Limit
 from penstock.core.plan import Behaviour, Part, Plan
 from penstock.core.take import CHARGES, MUST_LAND, Draw, Drawn, Key, Take, Taken
+from penstock.core.tuples import make
 from penstock.core.windows import until_boundary_ms
 
 MAX_RESET_S: Final = 315_576_000_000
@@ -33,7 +34,7 @@ def decide(plan: Plan, taken: Sequence[Taken], behaviour: Behaviour, now_ms: int
     if quota_over and not quota_passes and not plan.quota_passes:
         denied = True
     shadowed = denied and behaviour.shadow_mode
-    return Decision(denied and not shadowed, tuple(statuses), shadowed)
+    return make(Decision, (denied and not shadowed, tuple(statuses), shadowed))
 
 
 class Refusal(NamedTuple):
@@ -88,8 +89,12 @@ def _status(
         reset_ms = wait_ms(limit, balance, limit.burst, now_ms, refilled_ms) or 0
     else:
         reset_ms = until_boundary_ms(limit, now_ms, refilled_ms)
-    reset_s = min(-(-reset_ms // 1000), MAX_RESET_S)
-    return Status(False, limit, min(remaining, UINT32_MAX), reset_s)
+    reset_s = -(-reset_ms // 1000)
+    if reset_s > MAX_RESET_S:
+        reset_s = MAX_RESET_S
+    if remaining > UINT32_MAX:
+        remaining = UINT32_MAX
+    return make(Status, (False, limit, remaining, reset_s, False, 0))
 
 
 def _fitted(draw: Draw, balance: int) -> int:

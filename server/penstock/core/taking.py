@@ -11,6 +11,7 @@ from penstock.core.bucket import Bucket, Item, is_far_ahead, is_renamed, settled
 from penstock.core.draft import CLOCKS_AGREE_MS, Draft, are_denied, is_outdated, is_read_ahead
 from penstock.core.limits import Limit
 from penstock.core.take import Drawn, Key, Take, Taken
+from penstock.core.tuples import make
 
 
 def take_all(get: Callable[[Key], Item | None], takes: Sequence[Take], now_ms: int) -> list[Taken]:
@@ -108,9 +109,9 @@ def _take_plain(item: Item | None, take: Take, now_ms: int) -> Taken:
     if amount == 0:
         return Taken((Drawn(True, balance),), None, rf, consumed=(0,))
     left = balance - amount
-    bucket = Bucket(limit, left, consumed + amount)
-    stored = Item(rf, (bucket,), policy_ms, takes + 1)
-    return Taken((Drawn(True, left),), stored, rf, consumed=(amount,))
+    bucket = make(Bucket, (limit, left, consumed + amount, 0))
+    stored = make(Item, (rf, (bucket,), policy_ms, takes + 1))
+    return make(Taken, ((make(Drawn, (True, left)),), stored, rf, 0, (amount,)))
 
 
 def _is_current(item: Item, limits: tuple[Limit, ...]) -> bool:

@@ -19,6 +19,7 @@ from penstock.core.planner import make_plan
 from penstock.core.request import Request
 from penstock.core.rules import Rules
 from penstock.core.take import Taken
+from penstock.core.tuples import make
 from penstock.errors import OverloadError, RequestError, StoreError
 from penstock.insight.insight import Insight
 from penstock.insight.spots import spots_of
@@ -217,7 +218,7 @@ class Limiter:
         metadata = None
         if options.dynamic_metadata:
             metadata = dynamic_metadata(prepared.request, plan, decision)
-        return Answer(decision, headers, metadata, plan, taken)
+        return make(Answer, (decision, headers, metadata, plan, taken))
 
     def answer_late(self, request: Request) -> Answer:
         """Answer a caller whose deadline came before the store's result."""

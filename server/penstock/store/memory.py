@@ -8,6 +8,7 @@ from penstock.core.bucket import Item, is_far_ahead
 from penstock.core.limits import Limit
 from penstock.core.take import Key, Take, Taken
 from penstock.core.taking import take_all
+from penstock.core.usage import is_counted
 from penstock.store.memory_policy import MemoryPolicy
 from penstock.store.memory_retention import MemoryRetention
 from penstock.store.memory_usage import MemoryUsage
@@ -50,7 +51,7 @@ class MemoryStore:
         taken = take_all(self._items.get, takes, now_ms)
         for take, outcome in zip(takes, taken, strict=True):
             if outcome.item is not None:
-                if self._counts_usage:
+                if self._counts_usage and is_counted(take.key):
                     self.usage.add(take.key, self._items.get(take.key), outcome.item, now_ms)
                 self._items[take.key] = outcome.item
         count_dropped(self._metrics, taken)

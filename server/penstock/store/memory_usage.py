@@ -10,7 +10,6 @@ from penstock.core.usage import (
     Used,
     Window,
     WindowUsage,
-    is_counted,
     used_between,
 )
 from penstock.store.policy_laws import page_of
@@ -29,8 +28,6 @@ class MemoryUsage:
 
     def add(self, key: Key, before: Item | None, after: Item, now_ms: int) -> None:
         """Count a write. `before` is None for a new item."""
-        if not is_counted(key):
-            return
         hour = key, Window.HOUR.start_ms(now_ms)
         used = self._hours.get(hour, NOTHING).plus(used_between(before, after))
         if used.is_nothing:

@@ -20,5 +20,6 @@ TRIES: Final = 20
 
 def count_dropped(metrics: Metrics, taken: Iterable[Taken]) -> None:
     """Count what charges could not record. The store counts, because the caller may be gone."""
-    if dropped := sum([outcome.dropped for outcome in taken]):
-        metrics.debt_dropped.add(dropped / MILLI)
+    for outcome in taken:
+        if outcome.dropped:
+            metrics.debt_dropped.add(outcome.dropped / MILLI)

@@ -116,10 +116,13 @@ def is_over_limit(data: bytes) -> bool:
 
 
 def _is_short(decision: Decision) -> bool:
-    statuses = decision.statuses
+    statuses, names = decision.statuses, 0
     if len(statuses) > CACHED_STATUSES:
         return False
-    return sum([len(one.limit.name) for one in statuses if one.limit]) <= CACHED_NAMES
+    for status in statuses:
+        if status.limit is not None:
+            names += len(status.limit.name)
+    return names <= CACHED_NAMES
 
 
 def _encode_decision(decision: Decision) -> bytes:

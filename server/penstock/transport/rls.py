@@ -90,6 +90,8 @@ class RateLimitService:
 
         Raises what `failures` names, for the transport.
         """
+        if self._tracer is None:
+            return self._decide(request, call, self._seconds)
         return self._start(request, call, METHOD, self._seconds)
 
     async def should_rate_limit(

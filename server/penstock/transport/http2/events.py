@@ -42,7 +42,9 @@ def events_of(touched: list[Stream]) -> list[Event]:
         ended = stream.has_ended
         was_known = stream.head is None
         if not stream.was_reset or (ended and not stream.told_end):
-            events.append(Received(stream.id, stream.head, bytes(stream.data), ended))
+            # As `Received(…)`, in three fifths of the time.
+            what = stream.id, stream.head, bytes(stream.data), ended
+            events.append(tuple.__new__(Received, what))
             stream.head, stream.data, stream.told_end = None, b"", ended
             was_known = True
         if stream.was_reset and was_known:

@@ -5,12 +5,14 @@ what came of the next ones in the same turn. A message that is too long is refus
 before it has come.
 """
 
+from struct import Struct
 from typing import Final
 
 from penstock.transport.failures import CallError, Code
 from penstock.transport.native.encodings import Decompress
 
-PREFIX: Final = 5
+_PREFIX: Final = Struct(">BI")
+PREFIX: Final = _PREFIX.size
 
 PLAIN: Final = 0
 COMPRESSED: Final = 1
@@ -18,7 +20,7 @@ COMPRESSED: Final = 1
 
 def frame_message(message: bytes) -> bytes:
     """The message with its prefix. Answers are small, so none is compressed."""
-    return b"\0" + len(message).to_bytes(4, "big") + message
+    return _PREFIX.pack(PLAIN, len(message)) + message
 
 
 def read_lone_message(data: bytes, most: int) -> bytes | None:
@@ -27,7 +29,7 @@ def read_lone_message(data: bytes, most: int) -> bytes | None:
     Nearly every request is so.
     """
     length = len(data) - PREFIX
-    if 0 <= length <= most and not data[0] and int.from_bytes(data[1:PREFIX], "big") == length:
+    if 0 <= length <= most and _PREFIX.unpack_from(data) == (PLAIN, length):
         return data[PREFIX:]
     return None
 
