@@ -42,6 +42,12 @@ class Authority:
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key = key
 
+    def write(self, folder: Path) -> Path:
+        """A file in the folder with the certificate, for those who trust this CA."""
+        bundle = folder / "ca.pem"
+        bundle.write_bytes(self.cert)
+        return bundle
+
     def below(self) -> "Authority":
         """A CA that this one vouches for."""
         return Authority(self._ca.create_child_ca())
@@ -98,6 +104,18 @@ def served_certificate(host: str, port: int) -> bytes:
     context.set_alpn_protocols(["h2"])
     with socket.create_connection((host, port), 10) as plain, context.wrap_socket(plain) as secure:
         return secure.getpeercert(binary_form=True) or b""
+
+
+class Server:
+    """A TLS context, and the names that clients have asked for."""
+
+    def __init__(self, issued: Issued, folder: Path) -> None:
+        pem = folder / "server.pem"
+        pem.write_bytes(issued.cert + issued.key)
+        self.names: list[str | None] = []
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(pem)
+        self.context.sni_callback = lambda _, name, __: self.names.append(name)
 
 
 class SecretMount:

@@ -143,4 +143,4 @@ async def _read(reader: asyncio.StreamReader) -> RawRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     lines = [line.partition(": ") for line in head.strip().split("\r\n")[1:]]
     headers = {name.lower(): value for name, _, value in lines}
-    return RawRequest(headers, await reader.readexactly(int(headers["content-length"])))
+    return RawRequest(headers, await reader.readexactly(int(headers.get("content-length", 0))))

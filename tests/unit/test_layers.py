@@ -41,13 +41,15 @@ ALLOWED = {
         "penstock.errors", "penstock.slices", "penstock.store.port",
         "penstock.store.policy_port", "penstock.telemetry", "penstock.traffic.hashing",
     },
+    # Makes every client of the AWS SDK.
+    "penstock.aws_session": {"penstock.errors"},
     "penstock.store": {
         "penstock.store", "penstock.core", "penstock.errors", "penstock.telemetry",
     },
     # Its rooms build on each other: calls to AWS, then items, then all that is made of items.
     "penstock.store.dynamodb.aws": {
-        "penstock.store.dynamodb.aws", "penstock.core.foreign_text", "penstock.errors",
-        "penstock.telemetry",
+        "penstock.store.dynamodb.aws", "penstock.aws_session", "penstock.core.foreign_text",
+        "penstock.errors", "penstock.telemetry",
     },
     "penstock.store.dynamodb.items": {
         "penstock.store.dynamodb.items", "penstock.store.dynamodb.aws",
@@ -81,8 +83,8 @@ ALLOWED = {
         "penstock.errors", "penstock.store.migration_port", "penstock.telemetry",
     },
     "penstock.archive": {
-        "penstock.archive", "penstock.core", "penstock.errors", "penstock.store.policy_port",
-        "penstock.store.retention_port",
+        "penstock.archive", "penstock.aws_session", "penstock.core", "penstock.errors",
+        "penstock.store.policy_port", "penstock.store.retention_port",
     },
     # Requests on file. It asks the service, as a transport does.
     "penstock.traffic": {
@@ -200,11 +202,15 @@ ONLY = {
     "hpack": {"penstock.transport.http2"},
     "yaml": {"penstock.config"},
     "sqlite3": {"penstock.store.sqlite"},
-    "aioboto3": {"penstock.store.dynamodb.aws", "penstock.archive.s3"},
-    "aiobotocore": {"penstock.store.dynamodb.aws"},
+    # A client of the SDK that was made elsewhere would not verify TLS.
+    "aioboto3": {"penstock.aws_session"},
+    "aiobotocore": {"penstock.aws_session"},
     "httptools": {"penstock.store.dynamodb.aws"},
     # The AWS SDK's own, whose errors show through; and the HTTP ports.
-    "aiohttp": {"penstock.store.dynamodb.aws", "penstock.archive.s3", "penstock.transport"},
+    "aiohttp": {
+        "penstock.aws_session", "penstock.store.dynamodb.aws", "penstock.archive.s3",
+        "penstock.transport",
+    },
     "opentelemetry": {
         "penstock.telemetry.otel", "penstock.telemetry.otel_batch",
         "penstock.telemetry.otel_headers", "penstock.telemetry.otel_queue",
@@ -216,7 +222,9 @@ ONLY = {
         "penstock.telemetry.otel_readable", "penstock.telemetry.otlp",
     },
     "penstock.telemetry.otlp": {"penstock.build"},
-    "botocore": {"penstock.store.dynamodb.aws", "penstock.archive.s3"},
+    "botocore": {
+        "penstock.aws_session", "penstock.store.dynamodb.aws", "penstock.archive.s3",
+    },
 }  # fmt: skip
 """Modules that few may import: these and what is below them."""
 
@@ -357,6 +365,7 @@ STAND_INS = [
         ("penstock.store.port", False), ("penstock.store.open", False),
         ("penstock.store.memory", False), ("penstock.store.sqlite", True),
         ("penstock.store.dynamodb", True), ("penstock.store.dynamodb.table", False),
+        ("penstock.aws_session", False),
         ("penstock.store.dynamodb.aws", True), ("penstock.store.dynamodb.aws.errors", False),
         ("penstock.store.dynamodb.items", True), ("penstock.store.dynamodb.items.keys", False),
         ("penstock.store.dynamodb.buckets", True),
@@ -417,6 +426,8 @@ STAND_INS = [
         ("penstock.store.open", "import aioboto3"),
         ("penstock.store.x", "import aiohttp"),
         ("penstock.store.dynamodb.x", "import aioboto3"),
+        ("penstock.store.dynamodb.aws.x", "import aioboto3"),
+        ("penstock.archive.s3", "from aiobotocore.session import get_session"),
         ("penstock.store.dynamodb.buckets.x", "from botocore.exceptions import ClientError"),
         ("penstock.store.dynamodb.aws.x", "from penstock.store.dynamodb.items import keys"),
         ("penstock.store.dynamodb.items.x", "from penstock.store.dynamodb.buckets import terms"),
@@ -461,7 +472,8 @@ def test_the_check_finds_a_breach(name: str, source: str) -> None:
         ("penstock.cli.x", "from penstock.store.open import open_table"),
         ("penstock.cli.x", "from penstock.store.port import BucketStore"),
         ("penstock.store.open", "def f():\n    from penstock.store.dynamodb import table"),
-        ("penstock.store.dynamodb.aws.x", "import aioboto3, aiohttp\nfrom botocore import config"),
+        ("penstock.store.dynamodb.aws.x", "import aiohttp\nfrom botocore import config"),
+        ("penstock.aws_session", "import aioboto3, aiobotocore"),
         ("penstock.store.dynamodb.buckets.x", "from penstock.store.dynamodb.aws import errors"),
         ("penstock.__main__", "from penstock.cli import main"),
         ("penstock.store.x", "from penstock.telemetry import metrics"),

@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import aioboto3
 from aiohttp import ClientError as HttpClientError
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from penstock.aws_session import open_client
 from penstock.errors import ConfigError, StoreError
 
 T = TypeVar("T")
@@ -84,9 +84,8 @@ async def _client_of(location: S3Location) -> AsyncIterator[Any]:
     config = Config(
         connect_timeout=CALL_S, read_timeout=CALL_S, retries={"total_max_attempts": TRIES}
     )
-    session = aioboto3.Session()
-    async with session.client(
-        "s3", region_name=location.region, endpoint_url=location.endpoint, config=config
+    async with open_client(
+        "s3", region=location.region, endpoint=location.endpoint, config=config
     ) as client:
         yield client
 

@@ -1,8 +1,6 @@
 """Which client a store has, and how it reaches DynamoDB: TLS, proxies, the URL's words."""
 
 import logging
-import ssl
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from penstock.store.dynamodb.aws.lean import LeanClient
 from penstock.store.dynamodb.aws.location import ClientName, Location, parse_location
 from penstock.store.dynamodb.aws.sdk import SdkClient
 
-from tests.support.certificates import Authority, Issued
+from tests.support.certificates import Authority, Server
 from tests.support.raw_endpoint import RawEndpoint
 from tests.support.tables import CLIENTS, PATIENT_S
 
@@ -118,36 +116,23 @@ def test_the_host_header_has_a_port_only_where_it_is_needed(url: str, header: st
 # TLS.
 
 
-class Server:
-    """A TLS context, and the names that clients have asked for."""
-
-    def __init__(self, issued: Issued, folder: Path) -> None:
-        pem = folder / "server.pem"
-        pem.write_bytes(issued.cert + issued.key)
-        self.names: list[str | None] = []
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.load_cert_chain(pem)
-        self.context.sni_callback = lambda _, name, __: self.names.append(name)
-
-
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """One that the environment trusts."""
     authority = Authority()
-    bundle = tmp_path / "ca.pem"
-    bundle.write_bytes(authority.cert)
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority.write(tmp_path)))
     return authority
 
 
-async def ask(endpoint: RawEndpoint, names: Sequence[ClientName] = CLIENTS) -> object:
-    """What a call comes to, on each client."""
+async def ask(endpoint: RawEndpoint) -> object:
+    """What a decision's call and a list come to, on each client."""
     location = Location("t", "eu-west-1", f"https://localhost:{endpoint.port}")
     answers = []
-    for name in names:
+    for name in CLIENTS:
         async with open_clients(replace(location, client_name=name), PATIENT_S) as clients:
-            answer = await clients.items.update_item({"TableName": "t"})
-        answers.append(answer.fault if isinstance(answer, Failure) else "answered")
+            for call in (clients.items.update_item, clients.lists.query):
+                answer = await call({"TableName": "t"})
+                answers.append(answer.fault if isinstance(answer, Failure) else "answered")
     assert len(set(answers)) == 1
     return answers[0]
 
@@ -158,14 +143,14 @@ async def test_the_certificate_is_verified_by_the_bundle_of_the_environment(
 ) -> None:
     """And the server learns which name is asked for."""
     monkeypatch.delenv("AWS_CA_BUNDLE")
-    monkeypatch.setenv(variable, str(tmp_path / "ca.pem"))
+    monkeypatch.setenv(variable, str(authority.write(tmp_path)))
     server = Server(authority.issue("localhost"), tmp_path)
     async with RawEndpoint(tls=server.context) as endpoint:
         assert await ask(endpoint) == "answered"
-    assert server.names == ["localhost", "localhost"]
+    assert set(server.names) == {"localhost"}
 
 
-@pytest.mark.parametrize("fault", ["expired", "unknown authority"])
+@pytest.mark.parametrize("fault", ["expired", "unknown authority", "another name"])
 async def test_a_server_that_can_not_prove_itself_gets_no_request(
     authority: Authority, tmp_path: Path, fault: str
 ) -> None:
@@ -173,34 +158,32 @@ async def test_a_server_that_can_not_prove_itself_gets_no_request(
     issued = {
         "expired": authority.issue("localhost", expired=True),
         "unknown authority": Authority().issue("localhost"),
+        "another name": authority.issue("elsewhere.test"),
     }[fault]
     async with RawEndpoint(tls=Server(issued, tmp_path).context) as endpoint:
         assert await ask(endpoint) is Fault.UNREACHABLE
     assert endpoint.requests == []
 
 
-async def test_a_certificate_for_another_name_is_refused(
-    authority: Authority, tmp_path: Path
+@pytest.mark.parametrize("bundle", [None, ""])
+async def test_without_a_bundle_the_sdks_own_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: str | None
 ) -> None:
-    """By the lean client. aiobotocore 2.25 verifies the authority, and not the name."""
-    server = Server(authority.issue("elsewhere.test"), tmp_path)
-    async with RawEndpoint(tls=server.context) as endpoint:
-        assert await ask(endpoint, ["lean"]) is Fault.UNREACHABLE
-    assert endpoint.requests == []
-
-
-async def test_without_a_bundle_the_sdks_own_is_used(tmp_path: Path) -> None:
-    """It does not know the authority of a test."""
+    """It does not know the authority of a test. An empty variable turns nothing off."""
+    if bundle is not None:
+        monkeypatch.setenv("AWS_CA_BUNDLE", bundle)
     server = Server(Authority().issue("localhost"), tmp_path)
     async with RawEndpoint(tls=server.context) as endpoint:
         assert await ask(endpoint) is Fault.UNREACHABLE
+    assert endpoint.requests == []
 
 
+@pytest.mark.parametrize("name", CLIENTS)
 async def test_a_bundle_that_is_not_there_is_said_at_the_start(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, name: ClientName
 ) -> None:
     """And not with every call."""
     monkeypatch.setenv("AWS_CA_BUNDLE", "/nowhere/ca.pem")
     with pytest.raises(ConfigError, match=r"/nowhere/ca\.pem"):
-        async with open_clients(AWS):
+        async with open_clients(replace(AWS, client_name=name)):
             pass

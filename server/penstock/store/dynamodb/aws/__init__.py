@@ -19,6 +19,7 @@
     streams.py      the calls on the table's stream, by the SDK
     retry.py        the delays between retries
 
-Only this room imports the SDK. Nothing here retries: only who knows what a call does can tell
-whether the call is safe to repeat. `lean.py` sends a call again only if AWS refused its signature.
+The SDK's clients come from `penstock.aws_session`, which makes them verify TLS.
+Nothing here retries: only who knows what a call does can tell whether the call is safe to repeat.
+`lean.py` sends a call again only if AWS refused its signature.
 """

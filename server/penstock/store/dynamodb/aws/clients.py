@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiobotocore.session import get_session
-
+from penstock.aws_session import aws_session
 from penstock.store.dynamodb.aws.client import ItemClient, ListClient
 from penstock.store.dynamodb.aws.credentials import CredentialCache
 from penstock.store.dynamodb.aws.endpoint import Endpoint
@@ -38,7 +37,7 @@ class Clients:
 @asynccontextmanager
 async def open_clients(location: Location, call_s: float = CALL_S) -> AsyncIterator[Clients]:
     """Clients that live as long as the block. ConfigError if there is no region."""
-    session = get_session()
+    session = aws_session()
     async with location.client(call_s, session) as sdk:
         through_sdk = Clients.all_sdk(sdk)
         endpoint = Endpoint.of(sdk, session)
@@ -57,7 +56,7 @@ async def _open_lean(endpoint: Endpoint, session: Any, call_s: float) -> AsyncIt
     # Half of the call's timeout, as the SDK has it, too: see `Location.client`.
     pool = Pool(endpoint.host, endpoint.port, endpoint.tls(), call_s / 2)
     credentials = CredentialCache(
-        session.get_credentials, lambda: get_session().get_credentials(), time.monotonic
+        session.get_credentials, lambda: aws_session().get_credentials(), time.monotonic
     )
     try:
         yield LeanClient(Signer(endpoint.region, endpoint.host_header), credentials, pool)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
-from penstock.errors import ConfigError
+from penstock.aws_session import trusting
 
 PORTS = {"http": 80, "https": 443}
 
@@ -57,10 +56,4 @@ class Endpoint:
         """Verifies the server's certificate and its name. ConfigError without a CA bundle."""
         if urlsplit(self.url).scheme == "http":
             return None
-        bundle = self.ca_bundle or get_cert_path(True)
-        try:
-            if os.path.isdir(bundle):  # noqa: PTH112 - as ssl takes it
-                return ssl.create_default_context(capath=bundle)
-            return ssl.create_default_context(cafile=bundle)
-        except OSError as exc:
-            raise ConfigError(f"the CA bundle '{bundle}' can't be read: {exc}") from exc
+        return trusting(self.ca_bundle)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
-import aioboto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
 
+from penstock.aws_session import open_client
 from penstock.errors import ConfigError
 
 FORM: Final = "dynamodb://TABLE?region=REGION"
@@ -55,7 +55,7 @@ class Location:
     async def client(
         self, call_s: float = CALL_S, session: Any = None, service: Service = "dynamodb"
     ) -> AsyncIterator[Any]:
-        """The SDK's client, from a session of aiobotocore. ConfigError if there is no region."""
+        """The SDK's client, from a session of `aws_session`. ConfigError if there is no region."""
         config = Config(
             # Shorter than the call's timeout: a call that could not connect was not sent, and this
             # way we know it.
@@ -70,11 +70,12 @@ class Location:
         async with AsyncExitStack() as stack:
             try:
                 client = await stack.enter_async_context(
-                    aioboto3.Session(botocore_session=session).client(
+                    open_client(
                         service,
-                        region_name=self.region,
-                        endpoint_url=self.endpoint,
+                        region=self.region,
+                        endpoint=self.endpoint,
                         config=config,
+                        session=session,
                     )
                 )
             except NoRegionError as exc:
