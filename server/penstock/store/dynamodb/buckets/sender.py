@@ -59,8 +59,8 @@ class BucketSender:
         `callers` are the callers that the write serves; None: the caller of this method.
         """
         path = writes[0].path if len(writes) == 1 else WritePath.CASCADE
-        result, name = "failed", path.value
-        with self._span(f"write {name}", callers) as span:
+        result = "failed"
+        with self._span(f"write {path.value}", callers) as span:
             if span.is_recorded:
                 describe_items(span, [w.key for w in writes], writes[0].terms.limits)
                 span.note("db.system.name", SYSTEM)
@@ -73,7 +73,7 @@ class BucketSender:
                     outcome = await self._transact(writes, span)
                 result = OUTCOMES[type(outcome)]
             finally:
-                self.metrics.store_writes.of(name, result).add()
+                self.metrics.store_writes.of(path.value, result).add()
                 span.note("penstock.outcome", result)
         return outcome
 
