@@ -28,7 +28,8 @@ most decisions cost one call, and no server needs a lock.
     next step: a read, or a write.
 4.  The `Tally` goes through the callers in order of arrival, on the items as the hints show them.
     The core makes a draft of each take: what it moves, and on which balances this stays true. The
-    drafts of admitted callers add up to one `CombinedTake` for each item.
+    drafts of admitted callers add up to one `CombinedTake` for each item. Nearly always one caller
+    is alone, and its one take fits: then `lone.py` makes the same write without a tally.
 5.  The combined take becomes a write (`writes.py`), by what is known of the item:
       `Create`   there is no item, so put it.
       `Consume`  the item was settled a moment ago: only subtract. Other servers can do the same at
@@ -38,8 +39,8 @@ most decisions cost one call, and no server needs a lock.
                  condition: `rf` and the terms are as seen. So no time is credited twice.
       `Upsert`   the item was never seen, so nobody knows whether it exists: consume from it, or
                  create it. If it must be settled first, the condition fails, and shows the item.
-6.  `BucketSender` translates the write for DynamoDB (`expressions.py`), and sends it through items/
-    and aws/. There are four outcomes:
+6.  `BucketSender` translates the write for DynamoDB (`expressions.py`), as a text in which only the
+    values are new (`statements.py`), and sends it through items/ and aws/. The outcomes:
       landed     DynamoDB returns the item after the write. Every caller's draft is made again on
                  the item just before the write, for the balances in its answer.
       lost       A condition failed. DynamoDB returns the item as it is: the decider goes on from
