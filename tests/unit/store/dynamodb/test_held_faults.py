@@ -48,23 +48,31 @@ def bob(busy: Busy, tokens: int = 1) -> Take:
     return take(busy.scene.key("bob"), tokens, limit=THOUSAND)
 
 
-async def go_down(busy: Busy) -> None:
-    """A read finds out first, so that no write meets a connection that is being closed."""
+async def stop(busy: Busy, reason: str) -> None:
+    """Let no write through from now on."""
+    if reason == "throttled":
+        busy.scene.proxy.always = THROTTLED
+        return
     await busy.scene.proxy.down()
+    # A read finds out first, so that no write meets a connection that is being closed.
     with pytest.raises(StoreError):
         await busy.store.read(busy.scene.key("bob"))
 
 
-async def test_an_outage_leaves_what_is_held_to_answer_from(lonely_busy: Busy) -> None:
-    """Others get an error. What was never sent gave nothing back, so it is held on."""
+@pytest.mark.parametrize("reason", ["away", "throttled"])
+async def test_writes_that_can_not_be_made_leave_what_is_held_to_answer_from(
+    lonely_busy: Busy, reason: str
+) -> None:
+    """Also after a caller got an error: its write gave nothing back, and changed nothing."""
     busy = lonely_busy
     await busy.use(bob(busy))
-    await go_down(busy)
+    await stop(busy, reason)
     assert busy.begin(bob(busy)) is not None
     assert await is_transient(busy.store, bob(busy, AGAIN))
-    assert busy.held == AGAIN - 1
+    assert busy.begin(bob(busy)) is not None
+    assert busy.held == AGAIN - 2
+    busy.scene.proxy.always = None
     await busy.scene.proxy.up()
-    assert await fits(busy.store, bob(busy)) == [True]
     assert await fits(busy.store, bob(busy, AGAIN)) == [True]
     await busy.store.close()
     assert await busy.on_record("bob") == (AGAIN + 1) + 1 + 1 + AGAIN
@@ -79,10 +87,7 @@ async def test_what_can_not_go_back_counts_as_consumed(
     """It is given up after some tries, counted and logged, and never used again."""
     busy = lonely_busy
     await busy.use(bob(busy))
-    if reason == "away":
-        await go_down(busy)
-    else:
-        busy.scene.proxy.always = THROTTLED
+    await stop(busy, reason)
     busy.timers.fire()
     assert busy.begin(bob(busy)) is None
     await busy.store.close()
