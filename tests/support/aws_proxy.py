@@ -87,6 +87,10 @@ class _Request:
     def operation(self) -> str:
         return self.headers.get("x-amz-target", "").rpartition(".")[2]
 
+    @property
+    def access_key(self) -> str:
+        return self.headers.get("authorization", "").partition("Credential=")[2].partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class _Response:
@@ -113,6 +117,10 @@ class AwsProxy:
         """At one time, since somebody set it to 0."""
         self.faults: list[Fault] = []
         self.always: Fault | None = None
+        self.refused_keys: set[str] = set()
+        """Access keys that are good no more. DynamoDB Local takes any."""
+        self.used_keys: Counter[str] = Counter()
+        """How many calls each access key has signed, those that were refused included."""
         self.watchers: list[Watcher] = []
         self._dynamodb_url = dynamodb_url
         self._place = _reserve()
@@ -198,6 +206,9 @@ class AwsProxy:
             self.under_way -= 1
 
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
+        self.used_keys[request.access_key] += 1
+        if request.access_key in self.refused_keys:
+            return await _write(writer, _error(400, "ExpiredTokenException", {"message": "old"}))
         match fault := self._next_fault(request.operation):
             case Refuse():
                 return False

@@ -98,6 +98,17 @@ async def test_requests_without_a_fault_pass_and_are_counted_by_operation(
     assert proxy.calls == {"PutItem": 3, "GetItem": 2}
 
 
+async def test_keys_that_are_good_no_more_are_refused(proxy: AwsProxy, table: Table) -> None:
+    """As AWS does it; DynamoDB Local never hears of the call."""
+    proxy.used_keys.clear()
+    proxy.refused_keys.add("dummy")
+    with pytest.raises(ClientError, match="ExpiredTokenException"):
+        await table.put("a")
+    proxy.refused_keys.clear()
+    assert not await table.has("a")
+    assert proxy.used_keys == {"dummy": 2}
+
+
 async def test_many_requests_at_once_all_pass(proxy: AwsProxy, table: Table) -> None:
     """Answers find the client's pooled connection that asked."""
     keys = [str(number) for number in range(60)]

@@ -10,6 +10,7 @@ from penstock.core.take import Take
 from penstock.errors import StoreError
 
 from tests.support.aws_proxy import Answer, Cancel, Cut, Delay, Fault, Lose, Refuse
+from tests.unit.store.dynamodb.busy import Busy
 from tests.unit.store.dynamodb.scenes import CONFLICT, DAY, NOW, THROTTLED, TRANSACT, Scene, take
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,22 +43,29 @@ AT_ONCE = 5
 
 
 @pytest.mark.parametrize(
-    ("limit", "seed"),
-    [*((NEVER_REFILLED, seed) for seed in range(4)), (BUSY, 4), (WINDOW, 5)],
-    ids=[*(f"exact-{seed}" for seed in range(4)), "held-4", "held-5"],
+    ("limit", "seed", "ends"),
+    [
+        *((NEVER_REFILLED, seed, 0.0) for seed in range(4)),
+        (BUSY, 4, 0.0),
+        (WINDOW, 5, 0.0),
+        # What is held goes back at any time, into the same faults.
+        (BUSY, 6, 0.3),
+        (WINDOW, 7, 0.3),
+    ],
+    ids=[*(f"exact-{seed}" for seed in range(4)), "held-4", "held-5", "ending-6", "ending-7"],
 )
 async def test_nothing_is_admitted_off_the_record_whatever_fails(
-    scene: Scene, limit: Limit, seed: int
+    busy: Busy, limit: Limit, seed: int, ends: float
 ) -> None:
     """Each item has on record what was admitted, and at most what may have happened besides."""
-    rng = Random(seed)
+    rng, scene, store = Random(seed), busy.scene, busy.store
     admitted: Counter[str] = Counter()
     doubtful: Counter[str] = Counter()
 
     async def call(entities: tuple[str, ...]) -> None:
-        scene.clock.now_s += 0.5
+        busy.clock.now_s += 0.5
         try:
-            taken = await scene.store.take(_takes(scene, entities, limit), NOW)
+            taken = await store.take(_takes(scene, entities, limit), NOW)
         except (StoreError, asyncio.CancelledError):
             doubtful.update(entities)
         else:
@@ -74,11 +82,14 @@ async def test_nothing_is_admitted_off_the_record_whatever_fails(
 
     for _ in range(CALLS[scene.connected.location.client_name] // AT_ONCE):
         scene.proxy.faults += rng.choices(FAULTS, k=rng.choice([0, 1, 2]))
-        await asyncio.gather(*map(call_or_leave, rng.choices(TARGETS, k=AT_ONCE)))
+        calls = [call_or_leave(entities) for entities in rng.choices(TARGETS, k=AT_ONCE)]
+        if rng.random() < ends:
+            busy.timers.fire()
+        await asyncio.gather(*calls)
     scene.proxy.faults.clear()
-    await scene.store.close()
+    await store.close()
 
-    metrics, consumed = scene.store.metrics, {}
+    metrics, consumed = store.metrics, {}
     metrics.families()
     assert (metrics.held_decisions.value > 0) == (limit is not NEVER_REFILLED)
     lost = int(metrics.held_lost.value)

@@ -33,7 +33,7 @@ from tests.unit.store.dynamodb.scenes import (
     fits,
     take,
 )
-from tests.unit.store.dynamodb.worker import TOP, Report, child, now
+from tests.unit.store.dynamodb.worker import LITTLE, TOP, Report, child, now
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,6 +71,13 @@ def _hear(worker: Worker) -> str:
 
 def run(workers: Sequence[Worker], location: Location, limit: Limit, **job: Any) -> Report:
     """Let all processes do the same at the same time; tells what they did together."""
+    return together(run_each(workers, location, limit, **job))
+
+
+def run_each(
+    workers: Sequence[Worker], location: Location, limit: Limit, **job: Any
+) -> list[Report]:
+    """The same; tells what each of them did."""
     begins_ms = now() + 200
     for seed, worker in enumerate(workers):
         assert worker.stdin is not None
@@ -78,7 +85,11 @@ def run(workers: Sequence[Worker], location: Location, limit: Limit, **job: Any)
         each["client_name"] = location.client_name
         worker.stdin.write(json.dumps(each | job) + "\n")
         worker.stdin.flush()
-    reports = [Report(**json.loads(_hear(worker))) for worker in workers]
+    return [Report(**json.loads(_hear(worker))) for worker in workers]
+
+
+def together(reports: Sequence[Report]) -> Report:
+    """What these processes did together."""
     total = Report(
         sum(report.admitted for report in reports),
         sum(report.denied for report in reports),
@@ -89,6 +100,7 @@ def run(workers: Sequence[Worker], location: Location, limit: Limit, **job: Any)
         max(report.last_ms for report in reports),
         sum(report.held for report in reports),
         sum(report.lost for report in reports),
+        max(report.longest_ms for report in reports),
     )
     # A machine that is very busy may be too slow for a call's second. Nothing else may fail.
     assert {error for error in total.errors if not TOO_SLOW.match(error)} == set()
@@ -172,6 +184,37 @@ async def test_processes_that_hold_tokens_admit_burst_and_credit(
         late_ms = 2 * make_terms((limit,)).tolerance_ms + int(CALL_S * 1000)
         supply += credit(limit, 0, late_ms)
     assert total.admitted * MILLI <= supply
+
+
+@pytest.mark.parametrize("gives_up", [0.0, 0.2], ids=["patient", "impatient"])
+async def test_processes_that_hold_tokens_of_a_parent_take_from_every_level_or_from_none(
+    dynamodb_url: str, workers: list[Worker], gives_up: float
+) -> None:
+    """Most of them hold some, children refuse, and what is held goes back again and again."""
+    # So slow that the bucket is not full again. What is held goes back after 1.5 s.
+    limit, little = Limit.per(1, SECOND, burst=1_500), CHILDREN // 5
+    job = {"children": CHILDREN, "refusing": little, "gives_up": gives_up, "accuracy": 0.001}
+    job |= {"lasts_ms": 2_000, "rests_s": 0.3, "call_s": PATIENT_S}
+    async with new_table(dynamodb_url) as location:
+        reports = run_each(workers, location, limit, **job)
+        top, below = await read_levels(location, CHILDREN)
+        _, below_little = await read_levels(location, little)
+    total, (bucket,) = together(reports), top.buckets
+    assert sum(report.held > 0 for report in reports) > PROCESSES // 2
+    assert total.held > total.admitted // 4
+    assert total.unanswered == 0
+    assert (total.cancelled > 0) == (gives_up > 0)
+    # The servers hold nothing any more, so no level has on record what the other one has not.
+    assert bucket.consumed == below
+    assert 0 <= bucket.consumed - total.admitted * MILLI <= total.cancelled * MILLI
+    assert below_little <= little * LITTLE.burst
+    # Each stretch of time was credited once, and each token that went back went back once.
+    least, most = (credit(limit, ms, top.refilled_ms) for ms in (total.created_ms, total.first_ms))
+    assert least <= bucket.tokens + bucket.consumed - limit.burst <= most
+    assert bucket.tokens >= 0
+    supply = limit.burst + credit(limit, total.first_ms, total.last_ms)
+    late_ms = 2 * make_terms((limit,)).tolerance_ms + total.longest_ms
+    assert total.admitted * MILLI <= supply + credit(limit, 0, late_ms)
 
 
 @pytest.mark.parametrize("children", [0, CHILDREN], ids=["alone", "cascade"])

@@ -15,7 +15,8 @@ from penstock.core.limits import MILLI, Limit, Window
 from penstock.core.take import Draw, Key, Take
 from penstock.errors import StoreError
 from penstock.store.dynamodb.aws.clients import Clients, open_clients
-from penstock.store.dynamodb.aws.location import ClientName, Location
+from penstock.store.dynamodb.aws.location import ACCURACY, CALL_S, ClientName, Location
+from penstock.store.dynamodb.buckets import holding
 from penstock.store.dynamodb.store import DynamoStore
 
 TOP = Key("project", "gpt-4")
@@ -36,9 +37,15 @@ class Job:
     """So long at least: callers stay until each was denied once after that."""
     children: int = 0
     """Entities below the one item, each with plenty of its own."""
+    refusing: int = 0
+    """So many of these entities have little of their own, so they refuse nearly every take."""
     gives_up: float = 0.0
     """The share of takes whose caller is gone after a moment."""
     callers: int = 50
+    rests_s: float = 0.0
+    """The longest time that a caller rests after it was admitted."""
+    accuracy: float = ACCURACY
+    call_s: float = CALL_S
     client_name: ClientName = "lean"
 
 
@@ -59,6 +66,8 @@ class Report:
     """Takes that were answered from what the process held."""
     lost: int = 0
     """Tokens held that may be on record or not, because a write got no answer."""
+    longest_ms: int = 0
+    """How long the slowest take took."""
 
     @property
     def unanswered(self) -> int:
@@ -70,6 +79,10 @@ class Report:
     def unknown(self) -> int:
         """The most tokens that are on record and were not admitted."""
         return self.cancelled + self.unanswered
+
+
+PLENTY = Limit.per(1_000_000, 86_400_000)
+LITTLE = Limit.per(1, 365 * 86_400_000, burst=10)
 
 
 def child(number: int) -> Key:
@@ -98,8 +111,9 @@ class Callers:
             admitted = await self._take(takes)
             if admitted is False and now() >= begun_ms + self._job.lasts_ms:
                 break
-            if not admitted:
-                await asyncio.sleep(self._random.uniform(0, 0.04))
+            rests_s = self._job.rests_s if admitted else 0.04
+            if rests_s:
+                await asyncio.sleep(self._random.uniform(0, rests_s))
 
     def _takes(self, number: int) -> list[Take]:
         draws = (Draw(0, MILLI),)
@@ -109,8 +123,9 @@ class Callers:
         top = Take(TOP, (limit,), draws)
         if not self._job.children:
             return [top]
-        key, plenty = child(number % self._job.children), Limit.per(1_000_000, 86_400_000)
-        return [Take(key, (plenty,), draws, TOP), top]
+        number %= self._job.children
+        own = LITTLE if number < self._job.refusing else PLENTY
+        return [Take(child(number), (own,), draws, TOP), top]
 
     async def _take(self, takes: list[Take]) -> bool | None:
         """Whether it was admitted; None if nobody knows."""
@@ -125,6 +140,7 @@ class Callers:
         except StoreError as exc:
             report.errors.append(str(exc))
             return None
+        report.longest_ms = max(report.longest_ms, now() - asked_ms)
         if not all(one.drawn[0].fits for one in taken):
             report.denied += 1
             return False
@@ -139,12 +155,17 @@ class Callers:
 
 
 async def main(endpoint: str) -> None:
-    async with open_clients(Location("any", "eu-west-1", endpoint)) as clients:
+    # The store bounds the time of a call, as the job says. What is held goes back, however busy
+    # the machine is.
+    longest_s = MOST_MS / 1000
+    setattr(holding, "CLOSES_WITHIN_S", longest_s)  # noqa: B010 - it is declared as final
+    async with open_clients(Location("any", "eu-west-1", endpoint), longest_s) as clients:
         say("ready")
         while line := await asyncio.to_thread(sys.stdin.readline):
             job = Job(**json.loads(line))
             chosen = clients if job.client_name == "lean" else Clients.all_sdk(clients.sdk)
-            store = DynamoStore(chosen, Location(job.table))
+            location = Location(job.table, accuracy=job.accuracy)
+            store = DynamoStore(chosen, location, call_s=job.call_s)
             callers = Callers(store, job)
             await callers.run()
             await store.close()

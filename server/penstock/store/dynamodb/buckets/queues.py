@@ -112,8 +112,9 @@ class ItemQueue:
         try:
             await self._take_turn(decider, waiters)
         except StoreError as exc:
-            # The items may have changed, so their hints are worthless.
-            self._hints.forget(decider.keys)
+            if not self._left_all_as_it_was(decider, exc):
+                # The items may have changed, so their hints are worthless.
+                self._hints.forget(decider.keys)
             for waiter in waiters:
                 if not waiter.answer.done():
                     self._fail(waiter, exc)
@@ -125,6 +126,15 @@ class ItemQueue:
                     waiter.answer.set_exception(StoreError(text, kind="internal"))
         else:
             self._hints.keep(decider.hints)
+
+    def _left_all_as_it_was(self, decider: Decider, exc: StoreError) -> bool:
+        """Whether a turn failed before it wrote anything, so that its hints are as good as before.
+
+        They are kept then: without a hint, nobody is answered from what is held of an item.
+        """
+        if not isinstance(exc, DynamoError) or exc.fault is Fault.UNKNOWN:
+            return False
+        return all(self._hints.get(key) is hint for key, hint in decider.hints.items())
 
     async def _take_turn(self, decider: Decider, waiters: Sequence[Waiter]) -> None:
         # The turn comes before the clock is read: a condition must not grow old while it waits.
