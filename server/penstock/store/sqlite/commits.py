@@ -9,8 +9,7 @@ All other groups are decided by the thread, inside a transaction.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.core.bucket import Item
 from penstock.core.calendars import UnknownZoneError
@@ -33,8 +32,7 @@ PAGES_OF_BOOKING: Final = 6
 """Pages that a booking changes: of a window of each size, and of the index."""
 
 
-@dataclass(slots=True, eq=False)
-class Decided:
+class Decided(NamedTuple):
     """A group that was decided by the items in memory, and waits to be written."""
 
     rows: ItemRows
@@ -42,10 +40,6 @@ class Decided:
     results: list[Any]
     changes: dict[Key, Item]
     values: list[Any]
-    after: "Decided | None"
-    """The group that was not written yet when this one was decided. This group counts on it."""
-    is_written: bool = False
-    """It is in the file, just as it was decided."""
 
 
 class Commits:
@@ -54,10 +48,10 @@ class Commits:
         self._cleaned_to = 0
         self._uncleaned = 0
 
-    def decide(self, group: Sequence[Job], after: Decided | None = None) -> Decided | None:
+    def decide(self, group: Sequence[Job]) -> Decided | None:
         """Decide a group by the items in memory; None if that is not possible.
 
-        For the event loop, while the thread commits no other group, or the group `after`.
+        For the event loop, while the thread commits no other group.
         """
         if len(group) > MOST_UPDATES or self._uncleaned >= CLEAN_STEP:
             return None
@@ -67,39 +61,29 @@ class Commits:
             items = rows.known([key for job in group for key in job.keys])
             if items is None:
                 return None
-            if after is not None:
-                items |= {key: after.changes[key] for key in items if key in after.changes}
             transaction = Transaction(items)
             results = [job.work(transaction, job.now_ms) for job in group]
             changes = transaction.changes
             if len(changes) > MOST_UPDATES or not _are_current(rows, changes, group):
                 return None
-            return Decided(rows, epoch, results, changes, rows.values_of(changes), after)
+            return Decided(rows, epoch, results, changes, rows.values_of(changes))
         except Exception:  # noqa: BLE001 - the thread meets the same fault, and tells the callers
             return None
 
     def commit(self, group: Sequence[Job], decided: Decided | None) -> list[Any]:
         """Put a group on record; returns the answers. For the writer's thread."""
-        if decided is not None and self._write(decided):
+        rows = self._file.opened().rows
+        if (
+            decided is not None
+            and decided.rows is rows
+            and decided.epoch == rows.epoch
+            and rows.update(decided.changes, decided.values)
+        ):
+            if decided.changes:
+                self._uncleaned += 1
+                self._file.written_pages += len(decided.changes)
             return decided.results
         return self._transact(group)
-
-    def _write(self, decided: Decided) -> bool:
-        """Write a group as it was decided; False if what it was decided by is not so any more."""
-        rows = self._file.opened().rows
-        after, decided.after = decided.after, None  # else each group would keep the one before
-        if (
-            decided.rows is not rows
-            or decided.epoch != rows.epoch
-            or (after is not None and not after.is_written)
-            or not rows.update(decided.changes, decided.values)
-        ):
-            return False
-        decided.is_written = True
-        if decided.changes:
-            self._uncleaned += 1
-            self._file.written_pages += len(decided.changes)
-        return True
 
     def _transact(self, group: Sequence[Job]) -> list[Any]:
         opened = self._file.opened()

@@ -1,11 +1,8 @@
 """The one writer of a process: commits whatever has queued up as one transaction.
 
-The law of this file: an answer is released only after the commit that holds it. Callers that come
-in one turn of the event loop are one group. There is no timer: a lone caller is committed at once.
-
-While the thread commits a group, the next one is decided, if memory has all it asks for, and waits
-at the thread. So the thread needs nobody to go on: waking the event loop and being woken by it
-takes ten times as long as a commit. Those who come still later queue up for a third group.
+The law of this file: an answer is released only after the commit that holds it. While one commit is
+under way callers queue up, and the next takes them all. There is no timer: a lone caller is
+committed at once.
 
 All of this file runs on the event loop. What waits for the disk runs on the writer's thread.
 """
@@ -13,7 +10,6 @@ All of this file runs on the event loop. What waits for the disk runs on the wri
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context
@@ -26,7 +22,7 @@ from penstock.core.take import Key
 from penstock.errors import StoreError
 from penstock.store.owed import LANDS_WITHIN_S, TRIES, count_dropped
 from penstock.store.spans import describe_items
-from penstock.store.sqlite.commits import Commits, Decided
+from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.faults import kind_of, may_pass, store_error
 from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Job, Transaction
@@ -39,9 +35,6 @@ from penstock.telemetry.tracing import Span, Tracer, work_span
 T = TypeVar("T")
 
 LOG: Final = logging.getLogger(__name__)
-
-AT_THE_THREAD: Final = 2
-"""Groups: one that is committed, and one that waits for that."""
 
 LOOK_S: Final = 1.0
 """Between two looks at the path: as long as a deleted file may go unnoticed."""
@@ -62,9 +55,6 @@ class Group(NamedTuple):
 
     retried: list[Job]
     fresh: list[Job]
-    decided: Decided | None
-    ending: list[asyncio.Future[None]]
-    """Those who wait for the end of the commit, whatever becomes of it."""
     start_s: float
     open_span: AbstractContextManager[Span]
     span: Span
@@ -93,15 +83,14 @@ class GroupWriter:
         self._context = Context()
         """A group belongs to none of its callers, so it has a context of its own."""
         self._waiting: list[Job] = []
-        self._turns: list[asyncio.Future[None]] = []
-        """Those who wait for the end of the next group."""
         self._owed = OwedJobs(metrics.not_landed, timer_s, pace.lands_within_s)
-        self._under_way: deque[Group] = deque()
-        """Groups that the thread has, in order."""
-        self._is_due = False
-        """The next group begins in the next turn of the event loop."""
-        self._must_wait = False
-        """Those who wait can't be decided before the thread has no group any more."""
+        self._jobs: list[Job] = []
+        """Those who wait for the commit that is under way."""
+        self._turns: list[asyncio.Future[None]] = []
+        """Those who wait for the end of the next commit, whatever becomes of it."""
+        self._ending: list[asyncio.Future[None]] = []
+        """Those who wait for the end of the commit that is under way."""
+        self._is_committing = False
         self._idle = asyncio.Event()
         self._retrying: asyncio.TimerHandle | None = None
 
@@ -125,35 +114,30 @@ class GroupWriter:
         if owed is not None:
             job.owed, job.asked_ms, job.asked_s = owed, now_ms, self._timer_s()
         self._waiting.append(job)
-        self._begin_soon()
+        if not self._is_committing:
+            self._start()
         return answer
 
     async def turn(self) -> None:
         """Wait until all that was submitted before is committed, or has failed."""
-        if self._is_busy:
+        if self._is_committing:
             end: asyncio.Future[None] = self._loop.create_future()
             self._turns.append(end)
             await end
 
     async def close(self) -> None:
         """Finish what waits. What is owed is tried until it lands or its time is up."""
-        while self._is_busy or self._owed:
+        while self._is_committing or self._owed:
             self._retry()
             await self._idle.wait()
             if self._owed:
                 await asyncio.sleep(self._pace.retry_s)
 
-    @property
-    def _is_busy(self) -> bool:
-        return self._is_due or bool(self._under_way)
-
-    def _begin_soon(self) -> None:
-        """Begin a group in the next turn of the event loop, with all who come in this turn."""
-        if self._is_due or self._must_wait or len(self._under_way) >= AT_THE_THREAD:
-            return
-        self._is_due = True
+    def _start(self) -> None:
+        """Commit in the next turn of the event loop, with all who come in this turn."""
+        self._is_committing = True
         self._idle.clear()
-        self._loop.call_soon(self._begin, context=self._context)
+        self._loop.call_soon(self._commit_next, context=self._context)
 
     def _retry(self) -> None:
         """Try again what is owed, with those who wait by now."""
@@ -162,62 +146,42 @@ class GroupWriter:
             self._retrying = None
         if self._owed:
             self._owed.is_due = True
-            self._begin_soon()
+            if not self._is_committing:
+                self._start()
 
-    def _begin(self) -> None:
+    def _commit_next(self) -> None:
         """Hand all who wait to the thread, as one group."""
-        self._is_due = False
-        last = self._under_way[-1] if self._under_way else None
-        if last is not None and self._owed and self._owed.is_due:
-            self._must_wait = True  # else those who come now would overtake what is owed for ever
-            return
         retried = self._owed.next()
-        fresh, self._waiting = [job for job in self._waiting if job.is_wanted], []
-        jobs = retried + fresh
+        fresh = [job for job in self._waiting if job.is_wanted]
+        self._waiting = []
+        self._jobs = jobs = retried + fresh
+        self._ending, self._turns = self._turns, []
         if not jobs:
-            if last is None:
-                _end(self._turns)
-                self._idle.set()
+            self._end_turns()
+            self._is_committing = False
+            self._idle.set()
             return
         try:
-            decided = self._decide(jobs, last)
-            if decided is None and last is not None:
-                self._waiting, self._must_wait = fresh, True
-                return
             start_s = time.perf_counter()
             open_span = work_span(self._tracer, "commit", [job.caller for job in jobs])
-            span = open_span.__enter__()
-            group = Group(retried, fresh, decided, self._turns, start_s, open_span, span)
-            _describe(span, jobs)
-            commit = partial(self._commits.commit, jobs, decided)
+            group = Group(retried, fresh, start_s, open_span, open_span.__enter__())
+            _describe(group.span, jobs)
+            commit = partial(self._commits.commit, jobs, self._commits.decide(jobs))
             self._thread.do(commit, partial(self._committed, group), self._context)
-            self._under_way.append(group)
-            self._turns = []
         except Exception as exc:  # noqa: BLE001 - no caller may wait for ever
-            self._break(jobs, exc)
-            _end(self._turns)
-            self._begin_soon()
-
-    def _decide(self, jobs: Sequence[Job], last: Group | None) -> Decided | None:
-        if last is None:
-            return self._commits.decide(jobs)
-        # What the thread decides itself is not known yet.
-        return None if last.decided is None else self._commits.decide(jobs, last.decided)
+            self._break(exc)
 
     def _committed(
         self, group: Group, results: Sequence[Any] | None, fault: BaseException | None
     ) -> None:
-        """Answer a group. Go on with those who came meanwhile."""
-        self._under_way.popleft()
-        self._must_wait = False
-        jobs = group.retried + group.fresh
+        """Answer a group, then commit those who came meanwhile."""
         try:
             if results is None:
                 self._fail(group, fault or StoreError("no answer"))
             else:
                 self._landed.value += 1
                 group.span.note("penstock.outcome", "landed")
-                for job, result in zip(jobs, results, strict=True):
+                for job, result in zip(self._jobs, results, strict=True):
                     if isinstance(result, StoreError):
                         self._refuse(job, result)
                         continue
@@ -227,12 +191,11 @@ class GroupWriter:
                         job.answer.set_result(result)
             group.open_span.__exit__(None, None, None)
             self._commit_seconds.observe(time.perf_counter() - group.start_s)
-            self._metrics.store_batch_size.observe(len(jobs))
+            self._metrics.store_batch_size.observe(len(self._jobs))
         except Exception as exc:  # noqa: BLE001 - no caller may wait for ever
-            self._break(jobs, exc)
-        _end(group.ending)
-        # In the next turn: those just answered may come back with their next request.
-        self._begin_soon()
+            self._break(exc)
+        else:
+            self._go_on()
 
     def _refuse(self, job: Job, error: StoreError) -> None:
         """Tell one caller of a group that its work can't be done."""
@@ -242,13 +205,25 @@ class GroupWriter:
         elif not job.answer.done():
             job.answer.set_exception(error)
 
-    def _break(self, jobs: Sequence[Job], fault: Exception) -> None:
+    def _break(self, fault: Exception) -> None:
         """Go on after a fault of our own: nobody may wait in vain."""
         LOG.error("committing to the SQLite file failed: a fault of this server", exc_info=fault)
         error = StoreError(f"committing failed: {fault!r}", kind="internal")
-        for job in jobs:
+        for job in self._jobs:
             if not job.answer.done():
                 job.answer.set_exception(error)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._end_turns()
+        # In the next turn: those just answered may come back with their next request.
+        self._start()
+
+    def _end_turns(self) -> None:
+        for end in self._ending:
+            if not end.done():
+                end.set_result(None)
+        self._ending = []
 
     def _fail(self, group: Group, cause: BaseException) -> None:
         """Tell the callers of a group that it failed, and keep what is owed for another try."""
@@ -268,14 +243,6 @@ class GroupWriter:
         self._owed.is_due = False
         if self._owed and self._retrying is None:
             self._retrying = self._loop.call_later(self._pace.retry_s, self._retry)
-
-
-def _end(turns: list[asyncio.Future[None]]) -> None:
-    """Wake those who wait for the end of a group."""
-    for end in turns:
-        if not end.done():
-            end.set_result(None)
-    turns.clear()
 
 
 def _describe(span: Span, group: Sequence[Job]) -> None:
