@@ -4,8 +4,7 @@ A call becomes a job (`jobs.py`) that waits for the writer. The writer (`writer.
 that wait as one group. If their items (`rows.py`) are in memory, it decides the group at once, and
 its thread (`threads.py`) has one statement to run, which commits only if the memory was right.
 Otherwise the thread decides the group inside a transaction (`commits.py`). The callers are answered
-once their group is committed. While a group is committed, the next one is decided in the same way,
-and waits at the thread.
+once their group is committed.
 
 If the commit fails, so do its callers. Charges and refunds stay (`owed_jobs.py`) and go out again
 with a later group, until they land or their time is up.
