@@ -27,7 +27,7 @@ class MemoryUsage:
         their hours."""
 
     def add(self, key: Key, before: Item | None, after: Item, now_ms: int) -> None:
-        """Count a write. `before` is None for a new item."""
+        """Count a write of an item that usage counts. `before` is None for a new item."""
         hour = key, Window.HOUR.start_ms(now_ms)
         used = self._hours.get(hour, NOTHING).plus(used_between(before, after))
         if used.is_nothing:

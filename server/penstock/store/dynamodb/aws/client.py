@@ -22,7 +22,6 @@ Response = Mapping[str, Any]
 
 to_json: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
-
 AwsRequest = Parameters | str
 """The parameters of a call, or their JSON. Nearly all of a decision's request is the same as in the
 request before. So `statements.py` fills in a text, instead of making dicts to be encoded."""
