@@ -89,12 +89,8 @@ def _status(
         reset_ms = wait_ms(limit, balance, limit.burst, now_ms, refilled_ms) or 0
     else:
         reset_ms = until_boundary_ms(limit, now_ms, refilled_ms)
-    reset_s = -(-reset_ms // 1000)
-    if reset_s > MAX_RESET_S:
-        reset_s = MAX_RESET_S
-    if remaining > UINT32_MAX:
-        remaining = UINT32_MAX
-    return make(Status, (False, limit, remaining, reset_s, False, 0))
+    reset_s = min(-(-reset_ms // 1000), MAX_RESET_S)
+    return make(Status, (False, limit, min(remaining, UINT32_MAX), reset_s, False, 0))
 
 
 def _fitted(draw: Draw, balance: int) -> int:
