@@ -19,6 +19,7 @@ from penstock.store.sqlite.file import StoreFile
 from penstock.store.sqlite.jobs import Job, Transaction
 from penstock.store.sqlite.rows import MOST_UPDATES
 from penstock.store.sqlite.writer import Pace
+from penstock.telemetry.metrics import Metrics
 
 NOW = 1_794_792_817_591
 FIVE = Limit.per(5, 86_400_000)
@@ -174,6 +175,23 @@ async def test_no_answer_comes_before_its_commit(tmp_path: Path) -> None:
         other.execute("ROLLBACK")
     assert (await begun)[0].drawn[0].fits
     assert consumed_in(file) == 8
+    await store.close()
+
+
+async def test_those_who_come_while_the_first_is_worked_on_share_its_commit(tmp_path: Path) -> None:
+    """As on several connections: the event loop finds them one turn later."""
+    metrics = Metrics()
+    store = SqliteStore(tmp_path / "s.db", metrics=metrics)
+    commits = metrics.store_writes.of("commit", "landed")
+    for _ in range(3):
+        for _ in range(5):  # then the writer has nothing to do any more
+            await asyncio.sleep(0)
+        before = commits.value
+        first = store.begin([take()], NOW)
+        await asyncio.sleep(0)
+        second = store.begin([take()], NOW)
+        await asyncio.gather(first, second)
+        assert commits.value == before + 1
     await store.close()
 
 

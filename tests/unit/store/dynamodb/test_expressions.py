@@ -32,6 +32,7 @@ from tests.support.tables import new_sender
 from tests.unit.store.dynamodb.model import Table
 
 NOW = 1_794_792_817_591
+KEY = Key("user", "r")
 NUMBERS = count()
 """Each example has an item of its own."""
 NAMES = ("", "ttl", "rf", "policy", "a-b.c_d", "SELECT", "x_tk", "ü#%")
@@ -147,6 +148,22 @@ async def test_dynamodb_does_what_the_model_says(sender: BucketSender, data: st.
             )
         assert await sender.write([write]) == model.write((write,))
         assert (await sender.read([key]))[key] == model.images.get(key)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_an_item_lasts_until_it_is_full_also_where_that_is_not_worked_out(
+    data: st.DataObject,
+) -> None:
+    """Nearly all settled items owe nothing. Their TTL takes a short way, to the same time."""
+    created = data.draw(creates(KEY)).image
+    own = make_terms(tuple(bucket.limit for bucket in created.item.buckets), created.parent)
+    write = data.draw(settles(KEY, created, created))
+    if data.draw(st.booleans()):
+        moved = [data.draw(amounts) for _ in own.limits]
+        write = settle_write(WritePath.NORMAL, KEY, own, created, data.draw(moments), moved)
+    full_at_ms = write.applied(created).item.full_at_ms()
+    assert write.expires_s == write.terms.expires_s(write.now_ms, full_at_ms)
 
 
 @pytest.mark.parametrize("limits_count", [1, 10])
